@@ -1,0 +1,1 @@
+"""The verbs: the only place that prints or chooses an exit code."""

@@ -1,0 +1,1 @@
+"""Plan, apply, record, verify."""

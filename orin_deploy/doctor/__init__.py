@@ -1,0 +1,1 @@
+"""Rules that read facts, logs and records and name the cause."""

@@ -1,0 +1,1 @@
+"""What the machine and the model are, read from files and headers."""

@@ -1,0 +1,119 @@
+"""What a machine is: the values every decision starts from. Unknown is None, never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """CPUs that share a cache no other CPU shares (on Arm a DynamIQ cluster); `cpus` counts offline ones too."""
+
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """Processors by number: those that are present, switched on, and allowed to this process by cpuset and affinity."""
+
+    model: str | None
+    features: frozenset[str]
+    clusters: tuple[Cluster, ...]
+    present: tuple[int, ...]
+    online: tuple[int, ...]
+    allowed: tuple[int, ...]
+    clusters_from: str  # how the clusters were found: "cluster_id", "cache", "cpufreq", "none", or "profile NAME"
+
+    @property
+    def usable(self) -> tuple[int, ...]:
+        """CPUs that are both online and allowed."""
+        return tuple(cpu for cpu in self.online if cpu in self.allowed)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes, from /proc/meminfo and the cgroup. `cgroup_limit` is the tightest limit on the path to the root."""
+
+    total: int
+    available: int
+    free: int
+    swap_total: int = 0
+    swap_free: int = 0
+    zram_total: int = 0
+    hugepages_total: int = 0  # bytes set aside for huge pages, unusable for anything else
+    hugepages_free: int = 0
+    cgroup_limit: int | None = None
+    cgroup_used: int | None = None
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program found: its path and its version as numbers, empty when it would not say."""
+
+    path: str
+    version: tuple[int, ...]
+
+    @property
+    def version_text(self) -> str:
+        return ".".join(map(str, self.version)) or "unknown"
+
+
+@dataclass(frozen=True)
+class CudaToolkit:
+    """A CUDA toolkit folder; `architectures` is what its nvcc lists, None when it was not asked or will not say."""
+
+    root: str
+    version: tuple[int, ...]
+    on_path: bool
+    architectures: tuple[str, ...] | None = None
+
+    @property
+    def nvcc(self) -> str:
+        return f"{self.root}/bin/nvcc"
+
+    @property
+    def version_text(self) -> str:
+        return ".".join(map(str, self.version))
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What can build here. All cmakes found are kept, best first, so that a refusal can name them."""
+
+    cxx: Tool | None = None
+    cc: Tool | None = None
+    cmakes: tuple[Tool, ...] = ()
+    ninja: Tool | None = None
+    ccache: Tool | None = None
+    git: Tool | None = None
+    cuda: tuple[CudaToolkit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Jetson:
+    """What only a Jetson has: device-tree identity, L4T release, JetPack and the CUDA version that belongs to it."""
+
+    model: str | None
+    compatible: tuple[str, ...]
+    module: str | None  # the SKU, as in "p3701-0004"; None for a compatible string we do not know
+    l4t: str | None
+    jetpack: str | None
+    jetpack_cuda: str | None
+
+
+@dataclass(frozen=True)
+class Device:
+    """A machine at one moment. `assumed` tells that no device is at hand and a profile's board stands in for it."""
+
+    machine: str  # as `uname -m` says: "aarch64", "x86_64"
+    os: str | None
+    kernel: str | None
+    cpu: Cpu
+    memory: Memory
+    toolchain: Toolchain
+    jetson: Jetson | None
+    systemd: bool
+    container: str | None  # "docker", "podman", "lxc", "systemd-nspawn", "kubernetes" or None
+    assumed: str | None = None

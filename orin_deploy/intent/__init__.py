@@ -1,0 +1,1 @@
+"""What shall be: profile, options, catalogue, request, memory budget, spec."""

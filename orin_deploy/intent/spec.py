@@ -1,0 +1,124 @@
+"""The spec: everything decided, before anything is done; each value knows where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from orin_deploy.facts.device import Device
+from orin_deploy.facts.model import Model
+from orin_deploy.intent.budget import Budget
+
+Value: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value and its source: "profile agx32", "--set", "default", "fitted to memory", "device", …"""
+
+    value: Value
+    source: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the engine's source code comes from.
+
+    `kind` is "package", "git", "tree" or "archive"; `location` a package name, URL or path; `version` a package
+    version or git ref; `sha256` of the archive where it is pinned.
+    """
+
+    kind: str
+    location: str
+    version: str | None = None
+    sha256: str | None = None
+    commit: str | None = None
+    build_number: int | None = None
+
+
+@dataclass(frozen=True)
+class Build:
+    """How the engine is built. `key` names its folder in the engine cache and covers all that shapes the result."""
+
+    key: str
+    source: Source
+    cmake: tuple[str, ...]  # the -D words, in order
+    targets: tuple[str, ...]
+    cuda: bool
+    cuda_architectures: tuple[str, ...]
+    blas: bool
+    jobs: int
+    cmake_program: str | None  # None: taken from the Python index
+    ninja_program: str | None
+    nvcc: str | None
+    cpu_features: frozenset[str]  # what the CPU backend must report, in ggml's names ("DOTPROD", "AVX2")
+    estimate_s: float
+    engine: str | None = None  # a folder of a ready engine's binaries, by which nothing is built
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The model's files: reference and where each part will lie, with size and hash where they are known."""
+
+    reference: str
+    files: tuple[WeightFile, ...]
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """One file of a model. `path` is where it is or will be; a local `file:` reference is used where it lies."""
+
+    reference: str
+    path: str
+    size: int | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The CPUs the server's process may use and its thread counts for generation and for prompts (batch)."""
+
+    cpus: tuple[int, ...]
+    threads: int
+    threads_batch: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Service:
+    """How the server is kept running. `manager` is "systemd" or "process"; `user` None means the caller's own."""
+
+    manager: str
+    unit: str
+    user: str | None
+    start_timeout_s: int
+    restart_delay_s: int
+    host: str
+    port: int
+    argv: tuple[str, ...]  # llama-server and its arguments, without taskset
+    env: tuple[tuple[str, str], ...]
+    log: str
+    api_key_file: str | None = None
+
+    @property
+    def endpoint(self) -> str:
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "localhost") else self.host
+        return f"http://{host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All that shall be, for one deployment. Two equal specs mean the same machine state."""
+
+    name: str
+    profile: str
+    device: Device
+    model: Model
+    weights: Weights
+    build: Build
+    settings: dict[str, Setting]  # server options by key, all that are passed
+    placement: Placement
+    service: Service
+    budget: Budget
+    sources: dict[str, str] = field(default_factory=dict)  # every key (build.blas, ctx_size …) to its source
+    warnings: tuple[str, ...] = ()
