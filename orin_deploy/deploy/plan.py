@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
+from orin_deploy.parts import engine, service, weights
 from orin_deploy.parts.step import Step
+
+PARTS = (engine, weights, service)
+"""Every part, in the order of work. A part has a NAME, `inspect(host, spec)` and `plan(spec, state)`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `up` will do, in order."""
+    """What `up` will do, in order; `proof_step` says why the running server must be proved, or that it is."""
 
     spec: Spec
     steps: tuple[Step, ...]
+    proof_due: bool
+    proof_step: Step
 
     @property
     def empty(self) -> bool:
-        return not any(step.actions for step in self.steps)
+        return not self.proof_due and not any(step.actions for step in self.steps)
+
+    def steps_of(self, part: str) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.part == part)
+
+
+def plan(host: Host, spec: Spec, proved_pid: int | None) -> Plan:
+    """The steps from the machine as it is now to `spec`; `proved_pid` is the server process the last proof was for."""
+    steps: list[Step] = []
+    for part in PARTS:
+        steps += part.plan(spec, part.inspect(host, spec))
+    serving = [step for step in steps if step.part == service.NAME]
+    due = any(step.actions for step in serving) or proved_pid is None or proved_pid != service.running_pid(host, spec)
+    why = "a real completion, then affinity, context, slots and memory read back" if due else "proved since it started"
+    return Plan(spec, tuple(steps), due, Step("verify", "prove the endpoint", why))

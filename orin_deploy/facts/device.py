@@ -25,6 +25,7 @@ class Cpu:
     online: tuple[int, ...]
     allowed: tuple[int, ...]
     clusters_from: str  # how the clusters were found: "cluster_id", "cache", "cpufreq", "none", or "profile NAME"
+    thread_siblings: tuple[tuple[int, ...], ...] = ()  # CPUs that are hardware threads of one core; empty without SMT
 
     @property
     def usable(self) -> tuple[int, ...]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from pathlib import Path
 
+from orin_deploy.facts.gguf import Header, read_set
+from orin_deploy.facts.gguf_types import FILE_TYPES
+from orin_deploy.facts.gguf_walk import Tensor
+from orin_deploy.facts.layers import Layer, read_layers
+from orin_deploy.facts.not_a_model import NotAModel
+from orin_deploy.facts.repack import Matrices, can_repack
 
-@dataclass(frozen=True)
-class Layer:
-    """Attention of one layer: key and value heads and their sizes (elements); no heads means no KV cache here."""
-
-    n_head_kv: int
-    head_k: int
-    head_v: int
+# They load, but answer no chat: encoders, and what rides along with a model.
+_ENCODERS = ("bert", "t5encoder", "gemma-embedding", "wavtokenizer")
+_COMPANIONS = ("clip", "adapter", "mmproj")
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,132 @@ class Model:
     repackable_bytes: int = 0  # tensors that the CPU backend may copy into its own layout
     tensor_types: tuple[tuple[str, int], ...] = ()  # (type name, bytes), largest first
     parts: int = 1
+    matrices: tuple[Matrices, ...] = ()  # weights the engine multiplies by; empty when unknown
 
     @property
     def n_layer(self) -> int:
         return len(self.layers)
+
+    @property
+    def sliding_layers(self) -> bool:
+        """Some layers keep only the sliding window."""
+        return any(layer.sliding for layer in self.layers)
+
+    @property
+    def tied(self) -> bool:
+        """The token embedding serves as the output matrix too."""
+        return self.token_embd_bytes > 0 and self.output_bytes == 0
+
+
+def from_file(path: Path, reference: str | None = None) -> Model:
+    """The model in a local file, or in a split set by its first part; raises NotAModel."""
+    first, *rest = read_set(path)
+    return from_header(first, reference or f"file:{path}", rest=rest)
+
+
+def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) -> Model:
+    """The model a header describes; `rest` are the headers of parts 2 to N of a split set. Raises NotAModel."""
+    architecture = _architecture(header)
+    parts = (header, *rest)
+    if len(parts) < header.split_count:
+        raise NotAModel(
+            "gguf.split-name",
+            f"{header.label} is one of {header.split_count} parts; {len(parts)} were read",
+            "fetch the missing parts too",
+        )
+    tensors = [tensor for part in parts for tensor in part.tensors]
+    if not tensors:
+        raise NotAModel(
+            "gguf.no-weights", f"{header.label} holds a vocabulary but no weights", "fetch the model itself"
+        )
+    sizes = {tensor.name: tensor for tensor in tensors}
+    embedding, output = sizes.get("token_embd.weight"), sizes.get("output.weight")
+    types = Counter[str]()
+    for tensor in tensors:
+        types[tensor.type] += tensor.bytes
+    matrices = _matrices(tensors)
+    expert_ff = _largest(header, f"{architecture}.expert_feed_forward_length")
+    return Model(
+        reference=reference,
+        known_from="header",
+        architecture=architecture,
+        name=header.text("general.name"),
+        n_params=sum(prod(tensor.dims) for tensor in tensors),
+        file_type=FILE_TYPES.get(header.number("general.file_type", -1) & ~1024),  # 1024: guessed by the loader
+        file_bytes=sum(part.promised_bytes if part.file_bytes is None else part.file_bytes for part in parts),
+        tensor_bytes=types.total(),
+        n_embd=_needed(header, f"{architecture}.embedding_length"),
+        n_ff=_largest(header, f"{architecture}.feed_forward_length") or expert_ff,
+        n_head=_largest(header, f"{architecture}.attention.head_count"),
+        layers=read_layers(header, architecture, _needed(header, f"{architecture}.block_count")),
+        n_vocab=header.n_vocab or (embedding.dims[-1] if embedding else 0),
+        n_ctx_train=_needed(header, f"{architecture}.context_length"),
+        tokenizer=header.text("tokenizer.ggml.model"),
+        pre_tokenizer=header.text("tokenizer.ggml.pre"),
+        chat_template="tokenizer.chat_template" in header.metadata,
+        vocab_fingerprint=header.vocab_fingerprint,
+        rope_base=_float(header, f"{architecture}.rope.freq_base"),
+        n_expert=header.number(f"{architecture}.expert_count", 0),
+        n_expert_used=_largest(header, f"{architecture}.expert_used_count"),
+        sliding_window=header.number(f"{architecture}.attention.sliding_window", 0),
+        token_embd_bytes=embedding.bytes if embedding else 0,
+        output_bytes=output.bytes if output else 0,
+        largest_tensor_bytes=max(tensor.bytes for tensor in tensors),
+        repackable_bytes=sum(group.bytes for group in matrices if can_repack(group, None)),
+        tensor_types=tuple(types.most_common()),
+        parts=len(parts),
+        matrices=matrices,
+    )
+
+
+def _architecture(header: Header) -> str:
+    architecture = header.text("general.architecture")
+    kind = header.text("general.type")
+    if not architecture or architecture in _COMPANIONS or kind in _COMPANIONS:
+        what = f"of the kind '{kind or architecture}'" if architecture else "with an empty architecture"
+        raise NotAModel(
+            "gguf.arch-empty",
+            f"{header.label} is a GGUF {what}: not a language model file (projector/adapter?)",
+            "give the language model's own file; a projector or adapter goes beside it",
+        )
+    if any(word in architecture for word in _ENCODERS):
+        raise NotAModel(
+            "gguf.encoder",
+            f"{header.label} is an encoder ({architecture}): it makes embeddings and cannot chat",
+            "give a language model",
+        )
+    return architecture
+
+
+def _needed(header: Header, key: str) -> int:
+    value = _largest(header, key)
+    if value <= 0:
+        raise NotAModel("gguf.corrupt", f"{header.label} does not say {key}", "convert or fetch the model again")
+    return value
+
+
+def _largest(header: Header, key: str) -> int:
+    """A number that some architectures give per layer: the largest; 0 when absent."""
+    value = header.metadata.get(key)
+    if isinstance(value, tuple):
+        return max((item for item in value if isinstance(item, int)), default=0)
+    return header.number(key, 0)
+
+
+def _float(header: Header, key: str) -> float | None:
+    value = header.metadata.get(key)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _matrices(tensors: Sequence[Tensor]) -> tuple[Matrices, ...]:
+    """Weights grouped by what decides whether the CPU backend repacks them: their type and their rows.
+
+    The token embedding is only looked up, not multiplied by, unless it is the output matrix as well.
+    """
+    tied = not any(tensor.name == "output.weight" for tensor in tensors)
+    groups = Counter[tuple[str, int]]()
+    for tensor in tensors:
+        if len(tensor.dims) >= 2 and tensor.name.endswith(".weight") and (tied or tensor.name != "token_embd.weight"):
+            rows = next(multiple for multiple in (8, 4, 1) if tensor.dims[1] % multiple == 0)
+            groups[tensor.type, rows] += tensor.bytes
+    return tuple(Matrices(kind, rows, size) for (kind, rows), size in groups.most_common())

@@ -40,7 +40,10 @@ class Machine:
         return None if raw is None else raw.decode("utf-8", "replace").rstrip("\0 \t\n")
 
     def exists(self, path: str | Path) -> bool:
-        return self.path(path).exists()
+        try:
+            return self.path(path).exists()
+        except OSError:  # below a folder that may not be entered
+            return False
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """The machine's paths that match an absolute pattern, sorted."""

@@ -41,6 +41,7 @@ class Build:
     """How the engine is built. `key` names its folder in the engine cache and covers all that shapes the result."""
 
     key: str
+    folder: str  # the engine's folder in the cache; its programs are in `bin` below it
     source: Source
     cmake: tuple[str, ...]  # the -D words, in order
     targets: tuple[str, ...]
@@ -53,7 +54,13 @@ class Build:
     nvcc: str | None
     cpu_features: frozenset[str]  # what the CPU backend must report, in ggml's names ("DOTPROD", "AVX2")
     estimate_s: float
-    engine: str | None = None  # a folder of a ready engine's binaries, by which nothing is built
+    engine: str | None = None  # a folder of ready binaries (`build.engine`): used as it is, nothing is built
+    needs: tuple[str, ...] = ()  # what must be there before the build, each with the command that installs it
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def bin(self) -> str:
+        return self.engine or f"{self.folder}/bin"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,184 @@
+"""How things look: text and tables on standard output, progress and errors on standard error, or one JSON document."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from orin_deploy.deploy.apply import Events
+from orin_deploy.errors import CommandFailed, OrinError
+from orin_deploy.parts.step import Step
+
+PLAIN_INTERVAL_S = 10.0
+
+
+class Console:
+    """Where a verb prints. With `as_json`, text is dropped and exactly one document goes to standard output."""
+
+    def __init__(self, as_json: bool = False, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self.as_json = as_json
+        self.out = out or sys.stdout
+        self.err = err or sys.stderr
+
+    def say(self, text: str = "") -> None:
+        if not self.as_json:
+            print(text, file=self.out, flush=True)
+
+    def tell(self, text: str) -> None:
+        """A remark beside the result: always on standard error."""
+        print(text, file=self.err, flush=True)
+
+    def document(self, value: Any) -> None:
+        if self.as_json:
+            print(json.dumps(value, indent=2), file=self.out, flush=True)
+
+    def table(self, rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int] = ()) -> None:
+        for line in columns(rows, indent, right):
+            self.say(line)
+
+    def events(self) -> Events:
+        """Live progress: a bar on a terminal, plain lines elsewhere; with JSON, on standard error."""
+        stream = self.err if self.as_json else self.out
+        return LiveEvents(stream) if stream.isatty() else PlainEvents(stream)
+
+
+def columns(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int] = ()) -> list[str]:
+    """Rows as aligned lines; column numbers in `right` are aligned to the right."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(max(map(len, cells), default=0))]
+    return [
+        (
+            " " * indent
+            + "  ".join(cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+class PlainEvents(Events):
+    """Progress as lines for pipes and logs: a step's beginning and end, and a sign of life every ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.last = 0.0
+
+    def _line(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+    def begin(self, step: Step) -> None:
+        self.last = time.monotonic()
+        self._line(f"- {step.name}: {step.why}")
+
+    def progress(self, fraction: float | None, text: str) -> None:
+        if time.monotonic() - self.last >= PLAIN_INTERVAL_S:
+            self.last = time.monotonic()
+            self._line(f"  {percent(fraction)}{text}")
+
+    def end(self, step: Step, seconds: float) -> None:
+        self._line(f"  {step.name}: done in {duration(seconds)}")
+
+    def fail(self, step: Step) -> None:
+        self._line(f"  {step.name}: FAILED")
+
+    def note(self, text: str) -> None:
+        self._line(f"  {text}")
+
+
+class LiveEvents(PlainEvents):
+    """Progress on a terminal: one line that is drawn again in place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.started = 0.0
+        self.name = ""
+        self.drawn = 0.0
+
+    def begin(self, step: Step) -> None:
+        self.started, self.name, self.drawn = time.monotonic(), step.name, 0.0
+        self._line(f"\033[1m{step.name}\033[0m  \033[2m{step.why}\033[0m")
+
+    def progress(self, fraction: float | None, text: str) -> None:
+        now = time.monotonic()
+        if now - self.drawn < 0.1 and fraction != 1:
+            return
+        self.drawn = now
+        width = _terminal_width()
+        head = f"  {bar(fraction)} {percent(fraction)}{duration(now - self.started)}  "
+        print(f"\r\033[K{head}{text[: max(width - len(head) - 1, 0)]}", end="", file=self.stream, flush=True)
+
+    def end(self, step: Step, seconds: float) -> None:
+        print("\r\033[K", end="", file=self.stream)
+        self._line(f"  \033[32mdone\033[0m in {duration(seconds)}")
+
+    def fail(self, step: Step) -> None:
+        print("\r\033[K", end="", file=self.stream)
+        self._line("  \033[31mfailed\033[0m")
+
+    def note(self, text: str) -> None:
+        print("\r\033[K", end="", file=self.stream)
+        super().note(text)
+
+
+def _terminal_width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def bar(fraction: float | None, width: int = 24) -> str:
+    done = 0 if fraction is None else int(min(max(fraction, 0), 1) * width)
+    return "█" * done + "·" * (width - done)
+
+
+def percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{fraction:4.0%} "
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 0.4 s, 12 s, 6 min 12 s, 1 h 03 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
+
+
+def mib(count: int) -> str:
+    """Bytes in MiB, as the memory tables show them."""
+    return f"{count / 1048576:,.1f} MiB"
+
+
+def show_error(error: OrinError, debug_hint: bool, err: TextIO | None = None) -> None:
+    """The error's sentence, the last words of a failed command and its log, and the next thing to type."""
+    stream = err or sys.stderr
+    print(f"error: {error.message}", file=stream)
+    if isinstance(error, CommandFailed):
+        import shlex
+
+        print(f"  command: {shlex.join(error.argv)} (exit code {error.returncode})", file=stream)
+        for line in error.tail:
+            print(f"  | {line}", file=stream)
+        if error.log is not None:
+            print(f"  whole log: {error.log}", file=stream)
+    if error.hint:
+        print(f"hint: {error.hint}", file=stream)
+    if debug_hint:
+        print("(--debug shows where it came from)", file=stream)
+
+
+def error_document(error: OrinError) -> dict[str, Any]:
+    """The JSON form of an error."""
+    document: dict[str, Any] = {"message": error.message, "hint": error.hint, "code": int(error.code)}
+    if isinstance(error, CommandFailed):
+        document |= {
+            "argv": list(error.argv),
+            "exit_code": error.returncode,
+            "tail": list(error.tail),
+            "log": None if error.log is None else str(error.log),
+        }
+    return {"error": document}

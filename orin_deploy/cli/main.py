@@ -1,0 +1,238 @@
+"""The command line: verbs, their options, exit codes. What a verb does is in its own module, imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Optional
+
+import typer
+
+from orin_deploy.errors import Exit, OrinError
+
+app = typer.Typer(
+    name="orin-deploy",
+    help="Deploy and tune llama.cpp on NVIDIA Jetson boards: inspect, plan, build, serve, verify, undo.",
+    no_args_is_help=True,
+    # Rich help would double the time of --help.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Profile = Annotated[str, typer.Option("--profile", "-p", help="A profile's name or file, or auto: the one for this board.")]
+Model = Annotated[
+    Optional[str],
+    typer.Option(
+        "--model", "-m", help="A catalogue name, a .gguf file, or hf:, modelscope:, https:, package: and a reference."
+    ),
+]
+Name = Annotated[Optional[str], typer.Option("--name", "-n", help="The deployment's name; by default the profile's.")]
+Sets = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override any option, as in --set ctx_size=4096."),
+]
+Profiles = Annotated[Optional[str], typer.Option("--profiles", metavar="DIR", help="A folder of your own profiles.")]
+Force = Annotated[bool, typer.Option("--force", help="Go on although the profile is for another machine.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; progress on standard error.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.command()
+def up(
+    profile: Profile = "auto",
+    model: Model = None,
+    name: Name = None,
+    set_: Sets = None,
+    profiles: Profiles = None,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Build, fetch, start and prove a server; does only what is not yet so. Exit codes: 0 done, 1 failed, 4 refused."""
+    from orin_deploy.cli import up as verb
+
+    verb.up(verb.request(profile, model, name, set_, profiles, force), _console(json))
+
+
+@app.command()
+def plan(
+    profile: Profile = "auto",
+    model: Model = None,
+    name: Name = None,
+    set_: Sets = None,
+    profiles: Profiles = None,
+    force: Force = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show exactly what `up` would do and why, and where each value comes from. Changes nothing."""
+    from orin_deploy.cli import up as verb
+
+    verb.plan(verb.request(profile, model, name, set_, profiles, force), _console(json))
+
+
+@app.command()
+def down(
+    name: Name = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Also remove engines, models and records nothing else uses.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Stop the server and restore what was there before. Engines and models stay unless --purge."""
+    from orin_deploy.cli import up as verb
+
+    verb.down(name, purge, _console(json))
+
+
+@app.command()
+def status(name: Name = None, json: Json = False, debug: Debug = False) -> None:
+    """Show what runs: endpoint, health, model, memory planned and taken, the last record."""
+    from orin_deploy.cli import status as verb
+
+    verb.status(name, _console(json))
+
+
+@app.command()
+def logs(
+    name: Name = None,
+    lines: Annotated[int, typer.Option("--lines", "-l", min=1, help="How many of the last lines.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until Ctrl-C.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the server's log."""
+    from orin_deploy.cli import status as verb
+
+    verb.logs(name, lines, follow, _console(json))
+
+
+@app.command()
+def facts(json: Json = False, debug: Debug = False) -> None:
+    """Show what is known about this machine: CPUs and clusters, memory, compilers, CUDA, board."""
+    from orin_deploy.cli import look as verb
+
+    verb.facts(_console(json))
+
+
+@app.command()
+def gguf(
+    model: Annotated[str, typer.Argument(metavar="FILE-or-REF", help="A .gguf file or a model reference.")],
+    ctx_size: Annotated[Optional[int], typer.Option("--ctx-size", "-c", min=1, help="Memory at this context.")] = None,
+    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
+    profiles: Profiles = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a model's header says and the memory it needs. Reads the header only, also of a remote file."""
+    from orin_deploy.cli import look as verb
+
+    verb.gguf(model, ctx_size, tensors, profiles, _console(json))
+
+
+@app.command()
+def doctor(
+    evidence: Annotated[
+        Optional[str], typer.Argument(metavar="[PATH]", help="A log, a model or a folder of evidence; without it, this machine.")
+    ] = None,
+    name: Name = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Name the cause of what went wrong, from this machine or from evidence. Exit code 1 when something is found."""
+    from orin_deploy.cli import doctor as verb
+
+    verb.doctor(evidence, name, _console(json))
+
+
+@app.command()
+def version(json: Json = False, debug: Debug = False) -> None:
+    """Show the versions of orin-deploy, Python and the engines in the cache."""
+    from orin_deploy.cli import look as verb
+
+    verb.version(_console(json))
+
+
+profiles_app = typer.Typer(help="List, show and check profiles.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(profiles_app, name="profiles")
+
+
+@profiles_app.command("list")
+def profiles_list(profiles: Profiles = None, json: Json = False, debug: Debug = False) -> None:
+    """List the profiles found, and the model catalogue."""
+    from orin_deploy.cli import profiles as verb
+
+    verb.list_profiles(profiles, _console(json))
+
+
+@profiles_app.command("show")
+def profiles_show(name: str, profiles: Profiles = None, json: Json = False, debug: Debug = False) -> None:
+    """Show one profile resolved, each value with where it comes from."""
+    from orin_deploy.cli import profiles as verb
+
+    verb.show(name, profiles, _console(json))
+
+
+@profiles_app.command("check")
+def profiles_check(files: list[str], json: Json = False, debug: Debug = False) -> None:
+    """Check profile files: all errors at once. Exit code 2 when there are any."""
+    from orin_deploy.cli import profiles as verb
+
+    verb.check(files, _console(json))
+
+
+def _console(as_json: bool) -> Any:
+    from orin_deploy.cli.console import Console
+
+    return Console(as_json)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """The entry point: run a verb, turn every error into its sentence, its hint and its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    as_json, debug = "--json" in words, "--debug" in words
+    try:
+        code = app(args=words, prog_name="orin-deploy", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else Exit.DONE)
+    except KeyboardInterrupt:
+        _end(OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json)
+    except OrinError as error:
+        if debug:
+            raise
+        _end(error, as_json)
+    except OSError as error:
+        if debug:
+            raise
+        from orin_deploy.deploy.apply import translate
+
+        if isinstance(error, BrokenPipeError):
+            sys.stderr.close()
+            sys.exit(Exit.DONE)
+        _end(translate(error), as_json)
+    except Exception as error:
+        _end_usage(error, as_json)
+
+
+def _end_usage(error: Exception, as_json: bool) -> None:
+    """Errors of the command line itself, as typer raises them (its exceptions come from click, bundled or not)."""
+    if type(error).__name__ == "Abort":
+        _end(OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json)
+    show = getattr(error, "show", None)
+    if show is None:
+        raise error
+    if as_json:
+        message = getattr(error, "format_message", lambda: str(error))()
+        _end(OrinError(message, "orin-deploy --help", code=Exit.USAGE), as_json)
+    show()
+    sys.exit(Exit.USAGE)
+
+
+def _end(error: OrinError, as_json: bool) -> None:
+    from orin_deploy.cli.console import error_document, show_error
+
+    if as_json:
+        import json
+
+        print(json.dumps(error_document(error), indent=2))
+    else:
+        show_error(error, debug_hint=False)
+    sys.exit(error.code)

@@ -1,0 +1,80 @@
+"""How a plan looks: machine, model, engine, settings with their sources, the memory table, the steps with reasons."""
+
+from __future__ import annotations
+
+from orin_deploy.cli.console import Console, duration, mib
+from orin_deploy.deploy.plan import Plan
+from orin_deploy.intent.budget import Budget
+from orin_deploy.intent.placement import cpu_text
+from orin_deploy.intent.spec import Spec
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print a plan whole; the same text for `plan` and `up`."""
+    spec = plan.spec
+    console.say(f"Plan for {spec.name} (profile {spec.profile})")
+    console.table(_heads(spec))
+    for warning in spec.warnings:
+        console.say(f"  warning: {warning}")
+    console.say()
+    console.say("Settings")
+    console.table(_settings(spec))
+    console.say()
+    show_budget(spec.budget, console)
+    console.say()
+    console.say("Steps")
+    _steps(plan, console)
+
+
+def _heads(spec: Spec) -> list[tuple[str, str]]:
+    device, model, build = spec.device, spec.model, spec.build
+    module = device.jetson.module if device.jetson else None
+    machine = [module or device.machine, f"{len(device.cpu.usable)} CPUs", mib(device.memory.total)]
+    if device.assumed:
+        machine.append(f"not at hand: {device.assumed} stands in")
+    source = build.source
+    commit = f" ({source.commit})" if source.commit else ""
+    target = "CUDA " + ", ".join(build.cuda_architectures) if build.cuda else "CPU"
+    return [
+        ("machine", " · ".join(machine)),
+        ("model", f"{_model_name(spec)} · {model.architecture} · {model.n_layer} layers · {mib(model.file_bytes)} "
+                  f"(from its {'header' if model.known_from == 'header' else 'catalogue entry'})"),
+        ("engine", f"llama.cpp{commit} from {source.location} {source.version or ''} · {target} · {build.key[:12]}"),
+        ("serving", f"{spec.service.endpoint} · {spec.service.manager}"),
+        ("CPUs", f"{cpu_text(spec.placement.cpus)} · {spec.placement.threads} threads ({spec.placement.why})"),
+    ]
+
+
+def _model_name(spec: Spec) -> str:
+    return " ".join(filter(None, (spec.model.name, spec.model.file_type))) or spec.model.reference
+
+
+def _settings(spec: Spec) -> list[tuple[str, str, str]]:
+    """Server options that are passed, and the other keys that somebody set."""
+    rows = [(key, str(setting.value), setting.source) for key, setting in sorted(spec.settings.items())]
+    return [(key, value if len(value) <= 60 else value[:57] + "...", source) for key, value, source in rows]
+
+
+def show_budget(budget: Budget, console: Console) -> None:
+    """The memory table: rows, their sum, the limit, and a bar of the pool."""
+    console.say("Memory")
+    rows = [(row.name, mib(row.bytes), row.source) for row in budget.rows]
+    rows.append(("total", mib(budget.total_bytes), ""))
+    rows.append(("limit", mib(budget.limit_bytes), budget.limit_source))
+    console.table(rows, right=(1,))
+    share = budget.total_bytes / budget.limit_bytes if budget.limit_bytes else 1.0
+    filled = min(round(share * 40), 40)
+    console.say(f"  [{'#' * filled}{'.' * (40 - filled)}] {share:.0%} of the limit")
+
+
+def _steps(plan: Plan, console: Console) -> None:
+    steps = [*plan.steps, plan.proof_step]
+    for number, step in enumerate(steps, 1):
+        due = bool(step.actions) or (step is plan.proof_step and plan.proof_due)
+        mark = "do" if due else "ok"
+        estimate = f" (about {duration(step.seconds)})" if due and step.seconds else ""
+        console.say(f"  {number}. [{mark}] {step.part}: {step.name}{estimate}: {step.why}")
+        for action in step.actions:
+            console.say(f"       {action}")
+    if plan.empty:
+        console.say("  Nothing to do.")

@@ -1,0 +1,166 @@
+"""`plan`, `up` and `down`."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from typing import Any
+
+from orin_deploy import __version__
+from orin_deploy.actions import to_json
+from orin_deploy.cli.console import Console, mib
+from orin_deploy.cli.documents import plan_document
+from orin_deploy.cli.show_plan import show_plan
+from orin_deploy.deploy import down as undoing
+from orin_deploy.deploy.apply import Applied, Events, apply
+from orin_deploy.deploy.draft import Situation, draft, situation
+from orin_deploy.deploy.plan import Plan
+from orin_deploy.deploy.record import Record, latest, plain
+from orin_deploy.errors import UsageError
+from orin_deploy.host import Host
+from orin_deploy.intent.budget import ENGINE_ROWS
+from orin_deploy.intent.request import Request
+from orin_deploy.observe.measure import Measurement, measure
+from orin_deploy.parts import service
+from orin_deploy.parts.step import Step
+
+
+def request(
+    profile: str, model: str | None, name: str | None, sets: list[str] | None, profiles: str | None, force: bool
+) -> Request:
+    """The request that the command line makes; raises UsageError for a --set without a value."""
+    pairs = []
+    for word in sets or ():
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f'--set "{word}" is not KEY=VALUE', "as in --set ctx_size=4096")
+        pairs.append((key.strip(), value.strip()))
+    return Request(profile, model, name, tuple(pairs), profiles, force)
+
+
+def plan(wish: Request, console: Console) -> None:
+    host = Host()
+    planned = draft(host, wish, situation(host, wish, elsewhere=True), console.events().progress)
+    show_plan(planned, console)
+    console.document(plan_document(planned))
+
+
+def up(wish: Request, console: Console) -> None:
+    host = Host()
+    command = shlex.join(["orin-deploy", *sys.argv[1:]])
+    events = console.events()
+    with host.lock(command):
+        now = situation(host, wish, elsewhere=False)
+        planned = draft(host, wish, now, events.progress)
+        if planned.empty:
+            finished = latest(host, now.name, "done") or {}
+            console.say(f"Nothing to do: {planned.spec.name} is as planned.")
+            _summary(finished, changed=False, planned=planned, console=console)
+            return
+        show_plan(planned, console)
+        console.say()
+        finished = _carry_out(host, wish, now, planned, Record(host, now.name, command), events)
+    console.say()
+    _summary(finished, changed=True, planned=planned, console=console)
+
+
+def _carry_out(
+    host: Host, wish: Request, now: Situation, planned: Plan, record: Record, events: Events
+) -> dict[str, Any]:
+    """Apply and measure, with the record telling at every moment how far it came; returns the record's data."""
+    record.update(spec=plain(planned.spec), versions={"orin_deploy": __version__, "python": platform.python_version()})
+    try:
+        applied = apply(host, lambda: draft(host, wish, now, events.progress), record, events)
+        record.update(spec=plain(applied.plan.spec), proof=plain(applied.proof))
+        if applied.proof is not None:
+            record.update(measurement=plain(_measured(host, applied, record, events)))
+    except KeyboardInterrupt:
+        record.finish("interrupted")
+        raise
+    except Exception as error:
+        record.finish("failed", str(error))
+        raise
+    record.finish("done")
+    return record.data
+
+
+def _measured(host: Host, applied: Applied, record: Record, events: Events) -> Measurement:
+    spec = applied.plan.spec
+    step = Step("measure", "measure its speed", "prompt and generation speed, time to first token")
+    events.begin(step)
+    began = host.monotonic()
+    measured = measure(host, spec.service.endpoint, service.headers(host, spec), events.progress)
+    seconds = host.monotonic() - began
+    record.step(step.part, step.name, step.why, "done", seconds)
+    events.end(step, seconds)
+    return measured
+
+
+def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Console) -> None:
+    """The table at the end of `up`, and its JSON document."""
+    spec = planned.spec
+    measured = record.get("measurement") or {}
+    memory = memory_compared(record)
+    rows = [("endpoint", f"{spec.service.endpoint}/v1  (OpenAI API)")]
+    if measured:
+        rows += [
+            ("prompt", f"{measured['prompt_per_s']:.1f} tokens/s over {measured['prompt_tokens']} tokens"),
+            ("generation", f"{measured['generated_per_s']:.1f} tokens/s over {measured['generated_tokens']} tokens"),
+            ("first token", f"{measured['first_token_s'] * 1000:.0f} ms"),
+        ]
+    if memory is not None:
+        rows.append(("memory", f"planned {mib(memory['planned_bytes'])}, taken {mib(memory['taken_bytes'])}"))
+    rows.append(("context", f"{spec.settings['ctx_size'].value} tokens ({spec.sources['ctx_size']})"))
+    if record:
+        rows.append(("record", f"{record['record']} of {record['started'][:19].replace('T', ' ')} UTC"))
+    console.table(rows)
+    console.document(
+        {
+            "name": spec.name,
+            "changed": changed,
+            "endpoint": spec.service.endpoint,
+            "model": spec.model.reference,
+            "ctx_size": spec.settings["ctx_size"].value,
+            "measurement": measured or None,
+            "memory": memory,
+            "record": record.get("record"),
+            "plan": plan_document(planned),
+        }
+    )
+
+
+def memory_compared(record: dict[str, Any]) -> dict[str, Any] | None:
+    """The engine's buffers as planned and as its own log says it took them, in bytes; None without a proof."""
+    proof, spec = record.get("proof"), record.get("spec")
+    if not proof or not spec or not proof.get("memory"):
+        return None
+    planned = {row["name"]: row["bytes"] for row in spec["budget"]["rows"]}
+    buffers = sum(planned.get(name, 0) for name in ENGINE_ROWS)
+    return {"planned_bytes": buffers, "taken_bytes": sum(row["bytes"] for row in proof["memory"]), "rows": proof["memory"]}
+
+
+def down(name: str | None, purge: bool, console: Console) -> None:
+    host = Host()
+    with host.lock(shlex.join(["orin-deploy", *sys.argv[1:]])):
+        chosen = undoing.choose(host, name)
+        done = undoing.down(host, chosen, purge)
+    if not done.actions and not done.removed:
+        console.say(f"Nothing to do: {chosen} is not up.")
+    for action in done.actions:
+        console.say(f"- {action}")
+    for path in done.removed:
+        console.say(f"- remove {path}")
+    if done.removed:
+        console.say(f"{mib(done.freed_bytes)} freed.")
+    elif done.actions:
+        console.say(f"{chosen} is down. Engines and models stay; --purge removes those nothing uses.")
+    console.document(
+        {
+            "name": chosen,
+            "changed": bool(done.actions or done.removed),
+            "actions": [to_json(action) for action in done.actions],
+            "removed": list(done.removed),
+            "freed_bytes": done.freed_bytes,
+        }
+    )

@@ -1,0 +1,91 @@
+"""Draft: the recipe from a request to a plan, on the machine as it is now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orin_deploy.deploy import record
+from orin_deploy.deploy.lookup import find_model
+from orin_deploy.deploy.plan import Plan, plan
+from orin_deploy.facts.device import Device
+from orin_deploy.facts.inspect import inspect
+from orin_deploy.host import Host, Progress, procfs
+from orin_deploy.intent import board, profile
+from orin_deploy.intent.profile import Profile
+from orin_deploy.intent.request import Request
+from orin_deploy.intent.resolve import Around, choose_build, deployment_name, layer, resolve
+from orin_deploy.parts import engine, service
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is read once for one run of a verb: the machine as it was at the start, the profile, the search path.
+
+    `own_bytes` is the memory that this deployment's running server held at that moment and would give back.
+    """
+
+    name: str
+    device: Device
+    profile: Profile
+    search: tuple[Path, ...]
+    own_bytes: int
+
+
+def situation(host: Host, request: Request, elsewhere: bool) -> Situation:
+    """Inspect the machine and load the profile. With `elsewhere` a board that is not at hand may stand in (`plan`);
+    without it a profile for another machine is refused, unless the request forces it."""
+    device = inspect(host)
+    search = profile.search_path(request.profiles_folder, host.environ, site=host.path(profile.SITE))
+    module = device.jetson.module if device.jetson else None
+    wanted = profile.board_profile(module, search) if request.profile == "auto" else request.profile
+    chosen = profile.load(wanted, search)
+    name = deployment_name(request.name or chosen.name)
+    if not request.force and not board.is_at_hand(chosen, device):
+        if not elsewhere:
+            board.require_at_hand(chosen, device)
+        device = board.stand_in(chosen)
+    return Situation(name, device, chosen, search, _held_bytes(host, name))
+
+
+def _held_bytes(host: Host, name: str) -> int:
+    """Memory that the deployment's running server would give back; its mapped file pages count as available anyway."""
+    spec = record.spec_of(record.latest(host, name))
+    pid = service.running_pid(host, spec) if spec is not None else None
+    return sum(size for kind, size in procfs.memory(pid).items() if kind != "file") if pid is not None else 0
+
+
+def draft(host: Host, request: Request, now: Situation, progress: Progress) -> Plan:
+    """The plan for a request. Reads the parts' state and the model's header; changes nothing."""
+    previous = record.latest(host, now.name)
+    values = layer(now.profile, request.sets)
+    build = choose_build(now.device, values, str(host.data))
+    wanted = request.model or str(values["model"].value or now.profile.model)
+    found = find_model(host, wanted, now.search, progress)
+    around = Around(
+        data=str(host.data),
+        is_root=host.is_root,
+        help_text=engine.help_text(host, build),
+        fitted=_fitted(previous),
+        own_bytes=now.own_bytes,
+    )
+    spec = resolve(now.name, now.profile, now.device, values, build, found.model, found.weights, found.alias, around)
+    return plan(host, spec, _proved_pid(previous))
+
+
+def _fitted(previous: dict[str, Any] | None) -> tuple[int, int] | None:
+    """The context that was fitted to memory for this deployment, and the record it stands in.
+
+    Memory is never twice the same to the byte; without this a second `up` would fit another context and restart."""
+    if previous is None or previous.get("outcome") not in ("done", "running"):
+        return None
+    spec = previous.get("spec") or {}
+    if not str((spec.get("sources") or {}).get("ctx_size", "")).startswith("fitted"):
+        return None
+    return int(spec["settings"]["ctx_size"]["value"]), int(previous["record"])
+
+
+def _proved_pid(previous: dict[str, Any] | None) -> int | None:
+    proof = (previous or {}).get("proof") or {}
+    return proof.get("pid")

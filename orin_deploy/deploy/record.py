@@ -1,0 +1,135 @@
+"""Records: what was planned, what each step did, what was proved; JSON, one file a run, readable for ever."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from orin_deploy import actions
+from orin_deploy.actions import Action, Remove, Write
+from orin_deploy.host import Host
+from orin_deploy.intent.spec import Spec, Value
+
+FORMAT = 1
+
+
+def deployment_folder(host: Host, name: str) -> Path:
+    return host.data / "deployments" / name
+
+
+def deployments(host: Host) -> tuple[str, ...]:
+    """Names of the deployments that exist: those something was done for and that `down` has not ended."""
+    folder = host.data / "deployments"
+    return tuple(sorted(path.parent.name for path in folder.glob("*/undo.json")))
+
+
+class Record:
+    """The record of one run of `up`, written whole after every step so that a power cut loses nothing."""
+
+    def __init__(self, host: Host, name: str, command: str) -> None:
+        self.host = host
+        self.folder = deployment_folder(host, name) / "records"
+        self.number = max((number for number, _ in _numbered(self.folder)), default=0) + 1
+        self.data: dict[str, Any] = {
+            "format": FORMAT,
+            "record": self.number,
+            "name": name,
+            "command": command,
+            "started": host.now().isoformat(),
+            "finished": None,
+            "outcome": "running",
+            "error": None,
+            "steps": [],
+        }
+
+    def update(self, **values: Any) -> None:
+        """Set top-level fields and write the record to disk."""
+        self.data.update(values)
+        self._save()
+
+    def step(self, part: str, name: str, why: str, outcome: str, seconds: float) -> None:
+        """Add what became of one step."""
+        self.data["steps"].append(
+            {"part": part, "name": name, "why": why, "outcome": outcome, "seconds": round(seconds, 2)}
+        )
+        self._save()
+
+    def finish(self, outcome: str, error: str | None = None) -> None:
+        self.update(outcome=outcome, error=error, finished=self.host.now().isoformat())
+
+    def _save(self) -> None:
+        path = self.folder / f"{self.number:04d}.json"
+        self.host.do(Write(str(path), json.dumps(plain(self.data), indent=1) + "\n"))
+
+
+def latest(host: Host, name: str, outcome: str | None = None) -> dict[str, Any] | None:
+    """The newest record of a deployment, or the newest that ended in `outcome` ("done", "failed", …)."""
+    for _, path in sorted(_numbered(deployment_folder(host, name) / "records"), reverse=True):
+        data = _load(path)
+        if data is not None and (outcome is None or data.get("outcome") == outcome):
+            return data
+    return None
+
+
+def spec_of(record: dict[str, Any] | None) -> Spec | None:
+    """The spec a record holds; None when there is none, or one of another version of this program."""
+    import cattrs
+
+    converter = cattrs.Converter()
+    converter.register_structure_hook_func(lambda kind: kind == Value, lambda value, _: value)
+    try:
+        return converter.structure((record or {})["spec"], Spec)
+    except (KeyError, TypeError, ValueError, cattrs.BaseValidationError):
+        return None
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    return [(int(path.stem), path) for path in folder.glob("*.json") if re.fullmatch(r"\d+", path.stem)]
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    """A JSON object from disk; None when it is absent, torn or no object: a bad file must not stop a run."""
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+# What undoes a deployment, on disk before the first change.
+
+
+def remember_undo(host: Host, name: str, undo: tuple[Action, ...]) -> None:
+    """Put a step's undo actions before those already remembered; the same action is kept once, where it stands first."""
+    known = pending_undo(host, name)
+    fresh = tuple(action for action in undo if action not in known)
+    path = deployment_folder(host, name) / "undo.json"
+    if fresh or not path.exists():
+        document = {"format": FORMAT, "undo": [actions.to_json(action) for action in fresh + known]}
+        host.do(Write(str(path), json.dumps(document, indent=1) + "\n", mode=0o600))
+
+
+def pending_undo(host: Host, name: str) -> tuple[Action, ...]:
+    """The actions that take a deployment back, in the order in which to do them."""
+    data = _load(deployment_folder(host, name) / "undo.json")
+    return tuple(actions.from_json(action) for action in (data or {}).get("undo", ()))
+
+
+def forget_undo(host: Host, name: str) -> None:
+    host.do(Remove(str(deployment_folder(host, name) / "undo.json")))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON knows it: dataclasses become objects, sets and tuples lists, paths text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,42 @@
+"""Diagnose: every rule asked about the evidence, the findings ordered by gravity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orin_deploy.doctor import arch, build, container, gguf, gpu, server, toolchain
+from orin_deploy.doctor.evidence import Evidence
+from orin_deploy.doctor.finding import SEVERITY, Finding
+
+Rule = Callable[[Evidence], "Finding | None"]
+
+# Name and rule; findings of equal gravity keep this order.
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("gpu.no-kernel-image", gpu.no_kernel_image),
+    ("gpu.launch-resources", gpu.launch_resources),
+    ("container.no-nvidia-runtime", container.no_nvidia_runtime),
+    ("gguf.newer-than-binary", gguf.newer_than_binary),
+    ("gguf.arch-empty", gguf.architecture_empty),
+    ("build.no-cuda-backend-produced", build.no_cuda_backend),
+    ("build.unsupported-jetpack4", toolchain.unsupported_jetpack4),
+    ("build.unused-cmake-variable", toolchain.unknown_flag),
+    ("build.known-bad-revision", toolchain.known_bad_revision),
+    ("build.gcc-too-old-neon", toolchain.gcc_too_old),
+    ("build.arch-empty", arch.empty),
+    ("build.arch-not-in-toolkit", arch.not_in_toolkit),
+    ("build.artifact-arch-mismatch", arch.artifact_mismatch),
+    ("build.arch-from-board", arch.from_board),
+    ("build.toolkit-not-jetpack", toolchain.toolkit_not_jetpack),
+    ("build.cmake-version", toolchain.cmake_version),
+    ("build.known-good-flags", toolchain.known_good_flags),
+)
+
+
+def diagnose(evidence: Evidence) -> tuple[Finding, ...]:
+    """What the rules find, gravest first; empty when nothing is wrong. Every rule speaks once, model files one each."""
+    found = [*gguf.model_files(evidence), *build.log_causes(evidence)]
+    named = {finding.rule for finding in found}
+    found += [finding for name, rule in RULES if name not in named and (finding := rule(evidence)) is not None]
+    if all(finding.verdict not in ("refuse", "diagnose") for finding in found):
+        found += [finding for finding in (server.not_ready(evidence),) if finding is not None]
+    return tuple(sorted(found, key=lambda finding: SEVERITY.index(finding.verdict)))

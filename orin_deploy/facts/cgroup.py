@@ -1,0 +1,39 @@
+"""Where the process's own control groups lie, for the limits they set on memory and CPUs."""
+
+from __future__ import annotations
+
+from orin_deploy.host.machine import Machine
+
+ROOT = "/sys/fs/cgroup"
+
+
+def own_folders(machine: Machine, controller: str) -> tuple[str, ...]:
+    """The folders of a controller ("memory", "cpuset") from the process's own group up to the top one in sight.
+
+    Empty when /proc/self/cgroup cannot be read. In a container the top one is the container's own group: its
+    namespace shows the path as "/", and without a namespace the path is not below the mount, so only the top exists.
+    """
+    return folders(machine.read("/proc/self/cgroup") or "", controller)
+
+
+def folders(text: str, controller: str) -> tuple[str, ...]:
+    """`own_folders` from the text of /proc/self/cgroup; a version 1 hierarchy of the controller beats version 2."""
+    unified: tuple[str, ...] = ()
+    for line in text.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if not colon:
+            continue
+        if controller in controllers.split(","):
+            return _upwards(f"{ROOT}/{controller}", path)
+        if number == "0" and not controllers:
+            unified = _upwards(ROOT, path)
+    return unified
+
+
+def _upwards(top: str, path: str) -> tuple[str, ...]:
+    parts = [part for part in path.split("/") if part and "\0" not in part]
+    # "/../x" is a group outside our namespace: nothing between it and the top can be seen.
+    if ".." in parts:
+        parts = []
+    return tuple("/".join((top, *parts[:depth])) for depth in range(len(parts), -1, -1))

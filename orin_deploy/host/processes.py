@@ -1,0 +1,208 @@
+"""Processes of this machine: who they are, what they may use, and the supervised server of a launch file.
+
+A launch file is JSON: `argv`, `env`, `log`, `start_timeout_s` (the longest a healthy start takes), `restart_delay_s`,
+and optionally `stop_timeout_s`, `start_limit`, `log_bytes`. `state.json` beside it says who runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orin_deploy.errors import OrinError
+
+if TYPE_CHECKING:
+    from orin_deploy.host.machine import Machine
+
+RUNNING, BACKING_OFF, FAILED = "running", "backing off", "failed"
+START_MARK = "--- orin-deploy starts the server"
+"""The line in a server's log before each start, whoever keeps it running."""
+
+STOP_TIMEOUT_S = 15.0
+ALREADY_SUPERVISED = 3
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process that cannot be mistaken for a later one with its number: its start, in clock ticks of one boot."""
+
+    pid: int
+    ticks: int
+    boot: str
+
+
+def identify(pid: int) -> Identity | None:
+    """Who has this process number now; None when nobody has, or only one that is dead and not yet collected."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may hold spaces and parentheses
+    return None if fields[0] in "ZXx" else Identity(pid, int(fields[19]), boot)
+
+
+def is_alive(who: Identity | None) -> bool:
+    return who is not None and identify(who.pid) == who
+
+
+def started(who: Identity) -> float:
+    """When a process started, in seconds since the epoch by today's clock."""
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    return time.time() - uptime + who.ticks / os.sysconf("SC_CLK_TCK")
+
+
+def end(who: Identity, patience_s: float) -> None:
+    """End a process: SIGTERM, and SIGKILL when it is still there after `patience_s` seconds."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not is_alive(who):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(who.pid, number)
+        deadline = time.monotonic() + patience_s
+        while is_alive(who) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def in_words(returncode: int) -> str:
+    """How a process ended: "exit code 1" or "signal 9 (SIGKILL)"."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"signal {-returncode} ({signal.Signals(-returncode).name})"
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def without_options(environ: dict[str, str]) -> dict[str, str]:
+    """An environment less the variables that change llama-server's options behind the plan's back."""
+    return {k: v for k, v in environ.items() if not k.startswith("LLAMA_ARG_") and k != "LLAMA_API_KEY"}
+
+
+# The supervised server of a launch file.
+
+
+@dataclass(frozen=True)
+class State:
+    """What a supervisor says of itself. `failures` counts the server's exits in a row, `exit` is the last of them."""
+
+    state: str
+    supervisor: Identity
+    server: Identity | None
+    starts: int
+    failures: int
+    exit: str | None
+
+
+@dataclass(frozen=True)
+class Running:
+    """A supervised server as it is now, from living processes only.
+
+    `supervisor` is None when it was killed and left the server behind, or gave up; `server` is None between two
+    starts. `since` is the server's start in seconds since the epoch. `state` is RUNNING, BACKING_OFF or FAILED.
+    """
+
+    state: str
+    supervisor: int | None
+    server: int | None
+    since: float | None
+    starts: int
+    failures: int
+    exit: str | None
+
+
+def state_path(launch: Path) -> Path:
+    return launch.with_name("state.json")
+
+
+def read_state(launch: Path) -> State | None:
+    """The last state written beside a launch file, or None; it may be of processes long dead."""
+    try:
+        data = json.loads(state_path(launch).read_text())
+        server = data.pop("server")
+        supervisor = Identity(**data.pop("supervisor"))
+        return State(supervisor=supervisor, server=Identity(**server) if server else None, **data)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def write_state(launch: Path, state: State) -> None:
+    """Write the state whole; it needs no durability, for no process outlives a power cut."""
+    temporary = launch.with_name(f".state.{os.getpid()}")
+    temporary.write_text(json.dumps(asdict(state)) + "\n")
+    temporary.replace(state_path(launch))
+
+
+def running(launch: Path) -> Running | None:
+    """The supervised server of a launch file; None when nothing runs and no supervisor has given up."""
+    state = read_state(launch)
+    if state is None:
+        return None
+    supervised, serving = is_alive(state.supervisor), is_alive(state.server)
+    if not supervised and not serving and state.state != FAILED:
+        return None
+    server = state.server if serving else None
+    return Running(
+        # A supervisor that has not yet noticed its server's end is about to back off.
+        state=RUNNING if serving else (FAILED if state.state == FAILED else BACKING_OFF),
+        supervisor=state.supervisor.pid if supervised else None,
+        server=server.pid if server else None,
+        since=started(server) if server else None,
+        starts=state.starts,
+        failures=state.failures,
+        exit=state.exit,
+    )
+
+
+def start(host: Machine, launch: Path) -> None:
+    """Start the supervisor of a launch file in the background; a server that it already keeps running is left alone.
+
+    Raises OrinError when the supervisor cannot start; how the server fares is for `running` to tell.
+    """
+    import subprocess
+
+    import orin_deploy
+
+    done = subprocess.run(
+        [sys.executable, "-m", "orin_deploy.host.supervise", str(launch)],
+        cwd=Path(orin_deploy.__file__).parents[1],  # so that `-m` finds this very package
+        env=host.environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode not in (0, ALREADY_SUPERVISED):
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise OrinError(f"the supervisor of {launch} cannot start: {words[-1]}", f"look at {launch}")
+
+
+def stop(host: Machine, launch: Path) -> None:
+    """End the supervisor of a launch file and its server, also a server whose supervisor was killed; idempotent."""
+    state = read_state(launch)
+    if state is None:
+        return
+    try:
+        # The supervisor gives its server its own patience before it kills it; wait for both.
+        end(state.supervisor, _stop_timeout_s(launch) + 5)
+        if (left := (read_state(launch) or state).server) is not None:
+            end(left, STOP_TIMEOUT_S)
+    except PermissionError as error:
+        raise OrinError(
+            f"the server of {launch} belongs to another user", "run the same command as that user or with sudo"
+        ) from error
+    state_path(launch).unlink(missing_ok=True)
+
+
+def _stop_timeout_s(launch: Path) -> float:
+    try:
+        return float(json.loads(launch.read_text())["stop_timeout_s"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return STOP_TIMEOUT_S

@@ -1,0 +1,125 @@
+"""What the kernel tells of a process: its words, its surroundings, its threads' CPUs, its memory, its ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_LISTENING = "0A"
+
+
+def command(pid: int) -> tuple[str, ...] | None:
+    """A process's words, or None when it is gone or another user's."""
+    return _words(pid, "cmdline")
+
+
+def environment(pid: int) -> dict[str, str] | None:
+    """The environment a process was started with, or None when it is gone or another user's."""
+    words = _words(pid, "environ")
+    return None if words is None else dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def program(pid: int) -> str | None:
+    """The file a process executes, " (deleted)" behind it when that was replaced; None when it cannot be known."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+
+
+def cgroup(pid: int) -> str:
+    """The control groups a process is in, as the kernel lists them; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return ""
+
+
+def threads(pid: int) -> dict[int, tuple[int, ...]]:
+    """The CPUs each thread of a process may run on, by thread number; empty when the process is gone."""
+    allowed = {}
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        try:
+            text = status.read_text()
+        except OSError:  # a thread that ended meanwhile
+            continue
+        if match := re.search(r"^Cpus_allowed_list:\s*(\S+)", text, re.MULTILINE):
+            allowed[int(status.parent.name)] = _numbers(match[1])
+    return allowed
+
+
+def memory(pid: int) -> dict[str, int]:
+    """Resident bytes of a process: `anon` its own, `file` mapped files (a model under mmap), `shmem` shared."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return {}
+    return {kind.lower(): int(kib) * 1024 for kind, kib in re.findall(r"^Rss(\w+):\s*(\d+) kB", text, re.MULTILINE)}
+
+
+def port_holder(port: int, host: str = "127.0.0.1", likely: int | None = None) -> tuple[int | None, str] | None:
+    """Who listens where a server on `host` and `port` would: process number and words, or None when it is free.
+
+    The process `likely` is asked first: looking into every process takes a while. The number is None for a process
+    that this user may not look into.
+    """
+    sockets = {f"socket:[{inode}]" for address, inode in _listeners(port) if _collide(address, host)}
+    if not sockets:
+        return None
+    first = () if likely is None else (str(likely),)
+    for number in (*first, *(name for name in os.listdir("/proc") if name.isdecimal())):
+        if not sockets.isdisjoint(_open_files(number)):
+            return int(number), " ".join(command(int(number)) or ("an unnamed program",))
+    return None, "a program of another user"
+
+
+def _open_files(number: str) -> Iterator[str]:
+    try:
+        for name in os.listdir(f"/proc/{number}/fd"):
+            yield os.readlink(f"/proc/{number}/fd/{name}")
+    except OSError:  # another user's process, or one that ended meanwhile
+        return
+
+
+def _words(pid: int, name: str) -> tuple[str, ...] | None:
+    try:
+        raw = Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return None
+    return (
+        tuple(word.decode("utf-8", "surrogateescape") for word in raw.removesuffix(b"\0").split(b"\0")) if raw else None
+    )
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)
+
+
+def _listeners(port: int) -> Iterator[tuple[str, str]]:
+    """Address and socket inode of every listener on a TCP port."""
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        try:
+            lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            address, _, number = fields[1].partition(":")
+            if fields[3] == _LISTENING and int(number, 16) == port:
+                # The kernel prints each 32-bit word in the machine's own byte order.
+                words = [bytes.fromhex(address[i : i + 8]) for i in range(0, len(address), 8)]
+                packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
+                yield socket.inet_ntop(family, packed), fields[9]
+
+
+def _collide(one: str, other: str) -> bool:
+    everywhere = ("0.0.0.0", "::")
+    names = {"localhost": "127.0.0.1"}
+    return one in everywhere or other in everywhere or one.removeprefix("::ffff:") == names.get(other, other)

@@ -1,0 +1,17 @@
+"""The request: what the user asked for, before anything is known about the machine or the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Request:
+    """One wish. `sets` are the --set words in order, as (key, text); `force` skips the check of board and profile."""
+
+    profile: str = "auto"
+    model: str | None = None
+    name: str | None = None
+    sets: tuple[tuple[str, str], ...] = ()
+    profiles_folder: str | None = None
+    force: bool = False

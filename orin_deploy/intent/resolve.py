@@ -1,0 +1,191 @@
+"""Resolve: everything that is decided, from what the machine, the profile, the model and the user say. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from orin_deploy.errors import Refused, UsageError
+from orin_deploy.facts import jetson
+from orin_deploy.facts.device import MIB, CudaToolkit, Device
+from orin_deploy.facts.model import Model
+from orin_deploy.intent import board, build, options
+from orin_deploy.intent.fit import fit
+from orin_deploy.intent.option_table import OWN, SERVER
+from orin_deploy.intent.placement import place
+from orin_deploy.intent.profile import Profile
+from orin_deploy.intent.spec import Build, Placement, Service, Setting, Spec, Value, Weights
+
+# A slow SD card reads about this much a second; an NVMe drive twenty times more. Used for the start timeout only.
+_SLOWEST_READ_BYTES_PER_S = 20 * MIB
+
+
+@dataclass(frozen=True)
+class Around:
+    """What else a decision needs to know.
+
+    `data` is our data folder; `help_text` the built server's own --help, None before the first build. `fitted` is the
+    context that was fitted for the server that runs now, with the record it stands in; `own_bytes` is the memory that
+    this server would give back.
+    """
+
+    data: str
+    is_root: bool
+    help_text: str | None = None
+    fitted: tuple[int, int] | None = None
+    own_bytes: int = 0
+
+
+def layer(profile: Profile, sets: tuple[tuple[str, str], ...]) -> dict[str, Setting]:
+    """Every option's value with its source: defaults, then the profile, then the --set words. Raises UsageError."""
+    values = {option.key: Setting(option.default, "default") for option in (*SERVER, *OWN)}
+    values |= {key: Setting(value, profile.origin[key]) for key, value in profile.values.items()}
+    for key, text in sets:
+        option = options.find(key)
+        values[option.key] = Setting(options.parse(option, text), "--set")
+    return values
+
+
+def choose_build(device: Device, values: Mapping[str, Setting], data: str) -> Build:
+    """How the engine is built on this device: with the CUDA toolkit of its JetPack, for its own architecture."""
+    toolkit = _toolkit(device)[0]
+    module = device.jetson.module if device.jetson else None
+    arch = jetson.cuda_architecture(module, toolkit.version) if toolkit else None
+    return build.resolve(device, values, data=data, arch=arch, toolkit=toolkit)
+
+
+def _toolkit(device: Device) -> tuple[CudaToolkit | None, str | None]:
+    if device.jetson is not None:
+        return jetson.toolkit_for(device.jetson, device.toolchain.cuda)
+    return (device.toolchain.cuda[0] if device.toolchain.cuda else None), None
+
+
+def resolve(
+    name: str,
+    profile: Profile,
+    device: Device,
+    values: Mapping[str, Setting],
+    engine: Build,
+    model: Model,
+    weights: Weights,
+    alias: str,
+    around: Around,
+) -> Spec:
+    """The spec for one deployment. Raises Refused or UsageError with what to change."""
+    placement = place(device.cpu, values)
+    decided = {**values, **_decided(values, placement, engine), **_named(values, weights, alias)}
+    _check_exposure(decided)
+    decided["ctx_size"], budget = fit(model, decided, engine, device, around.fitted, around.own_bytes)
+    settings = {
+        key: setting
+        for key, setting in decided.items()
+        if "." not in key and setting.value is not None
+    }
+    return Spec(
+        name=name,
+        profile=profile.name,
+        device=device,
+        model=model,
+        weights=weights,
+        build=engine,
+        settings=settings,
+        placement=placement,
+        service=_service(name, decided, settings, engine, weights, device, around),
+        budget=budget,
+        sources={key: setting.source for key, setting in decided.items()},
+        warnings=(*_warnings(profile, device, _toolkit(device)[1]), *engine.warnings, *engine.needs),
+    )
+
+
+def deployment_name(name: str) -> str:
+    """A deployment's name, fit for a folder and a systemd unit; raises UsageError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
+        raise UsageError(f'"{name}" cannot name a deployment', "use letters, digits, dots, dashes and underscores")
+    return name
+
+
+def _decided(values: Mapping[str, Setting], placement: Placement, engine: Build) -> dict[str, Setting]:
+    """The server options that follow from other decisions; what the user or the profile set stands."""
+    source = f"placement: {placement.why}"
+    decided = {"threads": Setting(placement.threads, source), "threads_batch": Setting(placement.threads_batch, source)}
+    if values["gpu_layers"].value == "auto":
+        # On a Jetson a layer left to the CPU frees no memory: it is the same DRAM.
+        decided["gpu_layers"] = Setting("all" if engine.cuda else None, "build.cuda")
+    return {key: new if _is_auto(values[key]) else replace(values[key], value=new.value) for key, new in decided.items()}
+
+
+def _named(values: Mapping[str, Setting], weights: Weights, alias: str) -> dict[str, Setting]:
+    """The file to serve, and the name clients see unless somebody chose one."""
+    named = {"model": Setting(weights.files[0].path, values["model"].source if values["model"].value else "profile")}
+    return named if values["alias"].value else {**named, "alias": Setting(alias, "the model's name")}
+
+
+def _is_auto(setting: Setting) -> bool:
+    return setting.value in (None, "auto", -1)
+
+
+def _check_exposure(values: Mapping[str, Setting]) -> None:
+    """An endpoint that others can reach needs an API key."""
+    host = str(values["host"].value)
+    try:
+        local = host.endswith(".sock") or host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local and values["api_key_file"].value is None:
+        raise UsageError(
+            f"host {host} can be reached from other machines, so it needs an API key",
+            "--set api_key_file=/path/to/key (one key a line), or leave host at 127.0.0.1",
+        )
+
+
+def _service(
+    name: str,
+    values: Mapping[str, Setting],
+    settings: Mapping[str, Setting],
+    engine: Build,
+    weights: Weights,
+    device: Device,
+    around: Around,
+) -> Service:
+    passed: dict[str, Value] = {key: setting.value for key, setting in settings.items()}
+    words = options.render(passed, around.help_text)
+    folder = f"{around.data}/deployments/{name}"
+    manager = str(values["service.manager"].value)
+    user = values["service.user"].value
+    timeout = values["service.start_timeout_s"].value
+    if timeout == "auto":
+        size = sum(file.size or 0 for file in weights.files)
+        timeout = 60 + size // _SLOWEST_READ_BYTES_PER_S
+    key_file = values["api_key_file"].value
+    return Service(
+        manager=("systemd" if device.systemd else "process") if manager == "auto" else manager,
+        unit=f"orin-deploy-{name}.service",
+        user=("orin-deploy" if around.is_root else None) if user == "auto" else _text(user),
+        start_timeout_s=int(str(timeout)),
+        restart_delay_s=int(str(values["service.restart_delay_s"].value)),
+        host=str(values["host"].value),
+        port=int(str(values["port"].value)),
+        argv=(f"{engine.bin}/llama-server", *words),
+        env=(),
+        log=f"{folder}/server.log",
+        api_key_file=_text(key_file),
+    )
+
+
+def _text(value: Value) -> str | None:
+    return None if value is None else str(value)
+
+
+def _warnings(profile: Profile, device: Device, toolkit_warning: str | None) -> tuple[str, ...]:
+    found = []
+    if device.assumed is not None:
+        found.append(
+            f"no {profile.name} board is at hand: the board's facts stand in (JetPack {device.jetson.jetpack}, idle memory)"
+            if device.jetson
+            else f"no {profile.name} board is at hand: the board's facts stand in"
+        )
+    if toolkit_warning is not None:
+        found.append(toolkit_warning)
+    return (*found, *board.disagreements(profile, device))

@@ -1,0 +1,103 @@
+"""The build: cmake, Ninja, and the result made visible only when it is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from orin_deploy.actions import Action, Link, Remove, Run, Write
+from orin_deploy.intent.spec import Build, Spec
+from orin_deploy.parts.engine import configured, layout
+from orin_deploy.parts.engine.state import EngineState
+from orin_deploy.parts.step import Step
+
+
+def build_step(spec: Spec, state: EngineState) -> Step:
+    """Configure, build and publish; an interrupted build goes on in the same tree."""
+    build = spec.build
+    if state.built:
+        return Step("engine", "build", f"built as {build.key}", _capture(build, state))
+    where = f"{build.jobs} at a time" if build.jobs > 1 else "one at a time"
+    what = f"CUDA {', '.join(build.cuda_architectures)}" if build.cuda else "the CPU"
+    return Step(
+        "engine",
+        "build",
+        f"{build.key} for {what}, {where}, about {_duration(build.estimate_s)} without a compiler cache",
+        (
+            *_forget(build, state),
+            *_compile(spec, state),
+            *_stamp(build, state),
+            *_publish(build),
+            *_capture(build, None),
+        ),
+        hint=f"the whole log is {build.folder}/{layout.LOG}",
+        seconds=build.estimate_s,
+    )
+
+
+def ready_step(build: Build, state: EngineState) -> Step:
+    """Take a ready engine as it is: nothing is built, its help and version are kept."""
+    if state.built:
+        return Step("engine", "build", f"{build.engine} is used as it is (build.engine)", _capture(build, state))
+    actions = (*_forget(build, state), *_capture(build, None), *_stamp(build, state))
+    return Step("engine", "build", f"{build.engine} is used as it is (build.engine); its help is read", actions)
+
+
+def _compile(spec: Spec, state: EngineState) -> tuple[Action, ...]:
+    build = spec.build
+    cmake, ninja = layout.tool_programs(state.cache)
+    cmake, ninja = build.cmake_program or cmake, build.ninja_program or ninja
+    folder, log, report = f"{build.folder}/build", f"{build.folder}/{layout.LOG}", f"{build.folder}/{layout.CONFIGURED}"
+    env = _environment(spec)
+    configure = (cmake, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-S", layout.source_folder(build), "-B", folder)
+    # What is switched off need not exist: other revisions lack some of these options.
+    off = [word[2:].removesuffix("=OFF") for word in build.cmake if word.endswith("=OFF")]
+    return (
+        Run((*configure, *build.cmake), env=env, log=log, output=report),
+        Run((state.python, str(Path(configured.__file__)), report, *off), log=log),
+        Run((ninja, "-C", folder, "-j", str(build.jobs), *build.targets), env=env, log=log, progress="ninja"),
+    )
+
+
+def _environment(spec: Spec) -> tuple[tuple[str, str], ...]:
+    env = [("NINJA_STATUS", "[%f/%t] ")]
+    if spec.device.toolchain.ccache:
+        # Paths relative to `engines`, no folder in debug data, no time macros: any engine's folder hits one cache.
+        env += [
+            ("CCACHE_BASEDIR", str(PurePosixPath(spec.build.folder).parent)),
+            ("CCACHE_NOHASHDIR", "1"),
+            ("CCACHE_SLOPPINESS", "time_macros"),
+        ]
+    return tuple(env)
+
+
+def _forget(build: Build, state: EngineState) -> tuple[Action, ...]:
+    """What was said of an earlier build in this folder."""
+    if not (state.help or state.version or state.info):
+        return ()
+    return tuple(Remove(f"{build.folder}/{name}") for name in (layout.HELP, layout.VERSION, layout.INFO))
+
+
+def _stamp(build: Build, state: EngineState) -> tuple[Action, ...]:
+    return (Write(f"{build.folder}/{layout.BUILT_FROM}", f"{state.fingerprint}\n"),) if state.fingerprint else ()
+
+
+def _publish(build: Build) -> tuple[Action, ...]:
+    return (Link(f"{build.folder}/bin", "build/bin"),)
+
+
+def _capture(build: Build, state: EngineState | None) -> tuple[Action, ...]:
+    """Keep what the server's --help and --version print; only what is missing of them, where a state is given."""
+    wanted = (
+        ("--help", layout.HELP, state is not None and state.help),
+        ("--version", layout.VERSION, state is not None and state.version),
+    )
+    return tuple(
+        Run((f"{build.bin}/llama-server", flag), output=f"{build.folder}/{name}")
+        for flag, name, has in wanted
+        if not has
+    )
+
+
+def _duration(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,206 @@
+"""What llama-server's own words mean: why it ended, what memory it took, how many layers it offloaded. Pure.
+
+Line prefixes, function names and levels have changed over the releases, so everything is recognised by its tail.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orin_deploy.host.processes import START_MARK
+
+_FETCH_AGAIN = "remove the file and run the same command again: it is fetched and checked anew"
+_NEWER = "serve it with a newer llama.cpp (see `build.source`), or choose a model that this build knows"
+_LESS_MEMORY = "--set ctx_size=N with a smaller N, cache_type_k=q8_0 and cache_type_v=q8_0, or a smaller model"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory the server says it took: the device ("CPU", "CUDA0", "CUDA_Host" …), the kind, bytes.
+
+    Kinds are "model", "KV", "RS" (recurrent state), "compute" and "output".
+    """
+
+    device: str
+    kind: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A pattern, what is true when a line has it, and what to do; {0}, {1} … are its groups, {build} the build."""
+
+    pattern: str
+    message: str
+    hint: str
+
+
+# The first rule that any line fits decides: causes come before the errors that follow from them.
+_RULES = (
+    _Rule(
+        r"error: invalid argument: (\S+)",
+        "llama-server{build} has no option {0}",
+        "take it out of the profile or --set; `orin-deploy plan` checks names against the built binary's own --help",
+    ),
+    _Rule(
+        r'error while handling argument "([^"]+)": sto[a-z]+$',
+        "llama-server{build} wants a number for {0}",
+        "correct it in the profile or with --set",
+    ),
+    _Rule(
+        r'error while handling argument "([^"]+)": (?:error: )?(.*)',
+        "llama-server{build} refuses the value of {0}: {1}",
+        "correct it in the profile or with --set",
+    ),
+    _Rule(
+        r"error while loading shared libraries: ([^:]+):",
+        "llama-server cannot start: the shared library {0} is missing",
+        "if it is one of CUDA's, install CUDA's runtime for this JetPack; else remove the engine's folder and run "
+        "`orin-deploy up` to build it again",
+    ),
+    _Rule(
+        r"(?:taskset: failed to execute|cannot start) ([^:]+): (.*)",
+        "{0} cannot be started: {1}",
+        "run `orin-deploy up` to build the engine again",
+    ),
+    _Rule(
+        r"taskset: failed to set .*affinity: (.*)",
+        "none of the CPUs planned for the server can be used: {0}",
+        "look at `orin-deploy facts` and set placement.cpus to CPUs that are online",
+    ),
+    _Rule(
+        r"couldn't bind HTTP server socket, hostname: ([^,]+), port: (\d+)",
+        "llama-server cannot listen on {0} port {1}: the port is taken, or the address is not this machine's",
+        "--set port=N with a free port",
+    ),
+    _Rule(
+        r"unknown (?:model )?architecture: ''",
+        "the model file names an empty architecture: it is not a language model (a projector or an adapter?)",
+        "choose the file with the model itself",
+    ),
+    _Rule(
+        r"unknown (?:model )?architecture: '([^']+)'",
+        "the model is newer than the binary: llama-server{build} does not know the architecture {0}",
+        _NEWER,
+    ),
+    _Rule(
+        r"unknown pre-tokenizer type: '([^']*)'",
+        "the model is newer than the binary: llama-server{build} does not know the pre-tokenizer {0}",
+        _NEWER,
+    ),
+    _Rule(
+        r"unknown tokenizer: '([^']*)'",
+        "the model is newer than the binary: llama-server{build} does not know the tokenizer {0}",
+        _NEWER,
+    ),
+    _Rule(
+        r"CLIP cannot be used as main model",
+        "the model file is a projector for images, not a language model",
+        "choose the file with the model itself",
+    ),
+    _Rule(
+        r"data is not within the file bounds|corrupted or incomplete|corrupted model",
+        "the model file is truncated or corrupt",
+        _FETCH_AGAIN,
+    ),
+    _Rule(
+        r"invalid magic characters: '(.*)', expected 'GGUF'|failed to read magic",
+        "the model file is not a GGUF file",
+        _FETCH_AGAIN,
+    ),
+    _Rule(
+        r"failed to open (?:GGUF file )?'?([^'(]+?)'?:? \((.*)\)",
+        "the model file {0} cannot be opened: {1}",
+        "the file must exist and be readable by the server's user, each folder on the way included",
+    ),
+    _Rule(
+        r"quantized V cache requires flash_attn",
+        "a quantised cache_type_v needs flash attention",
+        "--set flash_attn=on, or --set cache_type_v=f16",
+    ),
+    _Rule(
+        r"cuMemAddressReserve",
+        "CUDA could not reserve its 32 GiB of address space: this build uses the virtual memory pool",
+        "build with GGML_CUDA_NO_VMM=ON: `orin-deploy up` does so for Jetson boards",
+    ),
+    _Rule(
+        r"NvRmMemInitNvmap failed with Permission denied",
+        "the server's user may not open the GPU's memory device /dev/nvmap",
+        "the service's user must be in the groups video and render",
+    ),
+    _Rule(
+        r"cudaMalloc failed: out of memory|CUDA error: out of memory|NvMapMemAlloc\w*: .*error 12",
+        "the GPU could not get the memory the server asked for",
+        f"close other programs, or {_LESS_MEMORY}; when much memory is free, only a reboot cures its fragmentation",
+    ),
+    _Rule(
+        r"failed to allocate buffer for (kv|rs) cache|unable to allocate (\S+) buffer|std::bad_alloc"
+        r"|failed to allocate (?:compute|graph|\S+ buffer|output buffer)",
+        "the server ran out of memory while it set up",
+        _LESS_MEMORY,
+    ),
+    _Rule(
+        r"(?:wrong number of tensors|missing tensor|tensor '[^']*' (?:not found|has wrong shape))(.*)",
+        "the model's tensors are not what llama-server{build} expects of its architecture",
+        f"the file is damaged or made for another release of llama.cpp: {_NEWER}",
+    ),
+    _Rule(r"error loading model: (.*)", "llama-server{build} cannot load the model: {0}", _NEWER),
+    _Rule(r"error: (.*)", "llama-server{build} says: {0}", "look at the whole log with `orin-deploy logs`"),
+)
+
+
+def starts(lines: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """A log's lines start by start, oldest first; lines before the first mark belong to a start of their own."""
+    groups: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith(START_MARK):
+            groups.append([])
+        groups[-1].append(line)
+    return tuple(tuple(group) for group in groups if group)
+
+
+def reason(lines: Sequence[str]) -> tuple[str, str] | None:
+    """Why the server ended, by the last start in the log: what is true and what to do; None when it does not say."""
+    last = starts(lines)[-1] if lines else ()
+    for rule in _RULES:
+        for line in last:
+            if match := re.search(rule.pattern, line):
+                groups = [(group or "").strip() for group in match.groups()]
+                return rule.message.format(*groups, build=_build(last)), rule.hint
+    return None
+
+
+def memory_rows(lines: Sequence[str]) -> tuple[Buffer, ...]:
+    """The buffers of the last start in the log, in its order; needs the server's verbosity 4."""
+    last = starts(lines)[-1] if lines else ()
+    found = (re.search(r"(\S+)\s+(model|KV|RS|compute|output) buffer size\s*=\s*([\d.]+) MiB", line) for line in last)
+    return tuple(Buffer(match[1], match[2], round(float(match[3]) * 1024 * 1024)) for match in found if match)
+
+
+def offloaded(lines: Sequence[str]) -> tuple[int, int] | None:
+    """Layers given to the GPU and layers there are, by the last start in the log; None when it does not say."""
+    last = starts(lines)[-1] if lines else ()
+    for line in last:
+        if match := re.search(r"offloaded (\d+)/(\d+) layers to GPU", line):
+            return int(match[1]), int(match[2])
+    return None
+
+
+def seconds_to_ready(lines: Sequence[str]) -> float | None:
+    """Seconds from the last start in the log until the server listened with its model loaded."""
+    last = starts(lines)[-1] if lines else ()
+    for line in last:
+        if match := re.match(r"(\d+)\.(\d\d)\.(\d{3})\.(\d{3}) .*model loaded", line):
+            minutes, seconds, millis, micros = map(int, match.groups())
+            return minutes * 60 + seconds + millis / 1e3 + micros / 1e6
+    return None
+
+
+def _build(lines: Sequence[str]) -> str:
+    """ " (build 6402, 0c1e570)" where the log says which build it is of."""
+    for line in lines:
+        if match := re.search(r"build(?:\s*[:=])?\s+(\d+) \(([0-9a-f]{7,40}|unknown)\)", line):
+            return f" (build {match[1]}, {match[2]})"
+    return ""

@@ -1,0 +1,38 @@
+"""The service: one llama-server, kept running by systemd or, where that does not run, by our own supervisor."""
+
+from orin_deploy.parts.service.running import (
+    Now,
+    Status,
+    auth_headers,
+    follow_log,
+    held_bytes,
+    log_lines,
+    now,
+    running_pid,
+    status,
+)
+from orin_deploy.parts.service.snapshot import Before, halt, restore, snapshot
+from orin_deploy.parts.service.state import NAME, Endpoint, ServiceState, inspect
+from orin_deploy.parts.service.steps import drift, plan
+
+__all__ = [
+    "NAME",
+    "Before",
+    "Endpoint",
+    "Now",
+    "ServiceState",
+    "Status",
+    "auth_headers",
+    "drift",
+    "follow_log",
+    "halt",
+    "held_bytes",
+    "inspect",
+    "log_lines",
+    "now",
+    "plan",
+    "restore",
+    "running_pid",
+    "snapshot",
+    "status",
+]

@@ -1,0 +1,148 @@
+"""What is: the service of one deployment, in the terms of its spec."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from orin_deploy.host import Host, processes, procfs
+from orin_deploy.intent.spec import Spec
+from orin_deploy.parts.service.running import Status, auth_headers, manager, status
+from orin_deploy.parts.service.where import Where, where
+
+NAME = "service"
+
+_HTTP_TIMEOUT_S = 1.0
+_ANSWERS_WITHIN_S = 30.0  # it listens before it loads the model
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's process. `options_from_env` are variables that change its options behind the plan's back."""
+
+    argv: tuple[str, ...]
+    options_from_env: tuple[str, ...]
+    replaced: bool  # its program file on disk is another one now
+    threads: tuple[tuple[int, tuple[int, ...]], ...]  # each thread and the CPUs it may use
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What the server answers: `health` is "ok", "loading" or None for nothing; the rest is from /props.
+
+    /slots is not asked here: on a busy server its answer waits for the batch at hand.
+    """
+
+    health: str | None = None
+    ctx_per_slot: int | None = None
+    slots: int | None = None
+    model_path: str | None = None
+    build: str | None = None  # as "b6402-0c1e570"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Someone else who listens on the port: process number and words, and which deployment of ours it is, if any."""
+
+    pid: int | None
+    program: str
+    deployment: str | None = None
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """The service of one deployment as it is now. `text` is the launch file or unit on disk of the `manager`."""
+
+    where: Where
+    taskset: str | None
+    groups: tuple[str, ...] = ()  # of video and render those this machine has
+    lingers: bool = True  # a user's units outlive the session
+    system_config: bool = False  # /etc/llama.cpp/config.ini exists: llama-server reads it, nothing can stop it
+    manager: str | None = None
+    text: str | None = None
+    enabled: bool = False
+    status: Status = field(default_factory=Status)
+    server: Server | None = None
+    endpoint: Endpoint = Endpoint()
+    overdue: bool = False  # it runs for long enough that it should have answered, and has not
+    holder: Holder | None = None
+
+
+def inspect(host: Host, spec: Spec) -> ServiceState:
+    """Read the service's state; quick, also while the server is busy. For a device not at hand: nothing is there."""
+    place = where(host, spec.name)
+    group_file = host.read("/etc/group") or ""
+    state = ServiceState(
+        where=place,
+        taskset=host.which("taskset"),
+        groups=tuple(name for name in ("video", "render") if re.search(rf"^{name}:", group_file, re.MULTILINE)),
+        lingers=place.of_system or host.exists(f"/var/lib/systemd/linger/{host.environ.get('USER', '')}"),
+        system_config=host.exists("/etc/llama.cpp/config.ini"),
+    )
+    if spec.device.assumed is not None:
+        return state
+    having = manager(host, place)
+    now = status(host, spec.name)
+    endpoint = _endpoint(host, spec) if now.pid is not None else Endpoint()
+    age_s = host.now().timestamp() - now.since if now.since is not None else 0.0
+    return replace(
+        state,
+        manager=having,
+        text=_text(host, place.launch if having == "process" else place.unit_file) if having else None,
+        enabled=host.link_target(place.enabled) is not None,
+        status=now,
+        server=None if now.pid is None else _server(now.pid),
+        endpoint=endpoint,
+        overdue=endpoint.health is None and age_s > _ANSWERS_WITHIN_S,
+        holder=_holder(host, spec, now.pid),
+    )
+
+
+def _server(pid: int) -> Server | None:
+    argv = procfs.command(pid)
+    if argv is None:
+        return None
+    environ = procfs.environment(pid) or {}
+    return Server(
+        argv=argv,
+        options_from_env=tuple(sorted(set(environ) - set(processes.without_options(environ)))),
+        replaced=(procfs.program(pid) or "").endswith(" (deleted)"),
+        threads=tuple(sorted(procfs.threads(pid).items())),
+    )
+
+
+def _endpoint(host: Host, spec: Spec) -> Endpoint:
+    health = host.http("GET", f"{spec.service.endpoint}/health", timeout_s=_HTTP_TIMEOUT_S)
+    if health is None or health.status != 200:
+        return Endpoint("loading" if health is not None and health.status == 503 else None)
+    url = f"{spec.service.endpoint}/props"
+    reply = host.http("GET", url, headers=auth_headers(spec), timeout_s=_HTTP_TIMEOUT_S)
+    props = reply.json() if reply is not None and reply.status == 200 else None
+    if not isinstance(props, dict):
+        return Endpoint("ok")
+    generation = props.get("default_generation_settings") or {}
+    return Endpoint(
+        "ok", generation.get("n_ctx"), props.get("total_slots"), props.get("model_path"), props.get("build_info")
+    )
+
+
+def _holder(host: Host, spec: Spec, pid: int | None) -> Holder | None:
+    found = procfs.port_holder(spec.service.port, spec.service.host, likely=pid)
+    if found is None or found[0] == pid:
+        return None
+    return Holder(found[0], found[1], None if found[0] is None else _deployment_of(host, found[0]))
+
+
+def _deployment_of(host: Host, pid: int) -> str | None:
+    if match := re.search(r"/orin-deploy-([^/]+)\.service", procfs.cgroup(pid)):
+        return match[1]
+    for launch in (host.data / "deployments").glob("*/launch.json"):
+        running = processes.running(launch)
+        if running is not None and running.server == pid:
+            return launch.parent.name
+    return None
+
+
+def _text(host: Host, path: str) -> str | None:
+    raw = host.read_bytes(path)
+    return None if raw is None else raw.decode("utf-8", "replace")
