@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -82,13 +82,15 @@ class Seen:
 
 
 class FaultyServer:
-    """`files` by path; `seen` is the log of requests. Use it as a context manager."""
+    """`files` by path. Use it as a context manager."""
 
     def __init__(self) -> None:
         self.files: dict[str, Served] = {}
         self.repos: dict[str, dict[str, bytes]] = {}
         self.api: deque[Answer] = deque()
-        self.seen: list[Seen] = []
+        self._seen: list[Seen] = []
+        self._active = 0
+        self._changed = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -96,6 +98,13 @@ class FaultyServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def seen(self) -> list[Seen]:
+        """The log, once every request under way has ended: a client may have its answer before that."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._active == 0, timeout=10)
+        return self._seen
 
     def __enter__(self) -> FaultyServer:
         self._thread.start()
@@ -140,14 +149,26 @@ class FaultyServer:
                 status, sent = 0, 0
                 path = unquote(urlsplit(self.path).path)
                 self.close_connection = True
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    status, sent = faulty._answer(self, path)
-                faulty.seen.append(Seen(path, {k.lower(): v for k, v in self.headers.items()}, status, sent))
+                with faulty._counted():
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                        status, sent = faulty._answer(self, path)
+                    faulty._seen.append(Seen(path, {k.lower(): v for k, v in self.headers.items()}, status, sent))
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
         return Handler
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._changed:
+            self._active += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
 
     def _answer(self, request: BaseHTTPRequestHandler, path: str) -> tuple[int, int]:
         if path.startswith("/api/models/"):

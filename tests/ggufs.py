@@ -143,7 +143,9 @@ class Shape:
     def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """All weights, in the order in which converters write them."""
         q, kv = self.n_head * self.head, self.n_head_kv * self.head
-        tensors: dict[str, tuple[str, tuple[int, ...]]] = {"token_embd.weight": (self.type, (self.n_embd, self.n_vocab))}
+        tensors: dict[str, tuple[str, tuple[int, ...]]] = {
+            "token_embd.weight": (self.type, (self.n_embd, self.n_vocab))
+        }
         for index in range(self.n_layer):
             block = f"blk.{index}."
             shapes = {
@@ -170,6 +172,10 @@ class Shape:
 
     def write(self, path: Path) -> Path:
         return write(path, self.metadata(), self.tensors())
+
+    def header_bytes(self) -> bytes:
+        """The header alone, without the weights."""
+        return header(self.metadata(), self.tensors())
 
 
 def _byte_alphabet() -> list[str]:

@@ -15,7 +15,10 @@ PROJECT = Path(__file__).parents[1]
 
 def pip(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        (sys.executable, "-m", "pip", "--disable-pip-version-check", *words), capture_output=True, text=True, cwd=PROJECT
+        (sys.executable, "-m", "pip", "--disable-pip-version-check", *words),
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
     )
 
 

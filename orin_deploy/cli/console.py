@@ -52,7 +52,10 @@ def columns(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int]
     return [
         (
             " " * indent
-            + "  ".join(cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+            + "  ".join(
+                cell.rjust(width) if i in right else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths))
+            )
         ).rstrip()
         for row in cells
     ]

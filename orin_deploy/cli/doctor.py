@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orin_deploy.cli.console import Console
 from orin_deploy.deploy.down import choose
-from orin_deploy.deploy.record import deployments, latest, plain, spec_of
+from orin_deploy.deploy.record import deployments, latest, plain
 from orin_deploy.doctor.diagnose import diagnose
 from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
@@ -19,14 +19,17 @@ from orin_deploy.parts import service
 
 
 def doctor(path: str | None, name: str | None, console: Console) -> None:
-    """Exit code 0 when nothing is found, 1 when something is."""
-    findings = diagnose(_live(name) if path is None else read_evidence(Path(path)))
+    """Exit code 0 when nothing is wrong, 1 when something is; advice alone (plan, accept) is nothing wrong."""
+    evidence = _live(name) if path is None else read_evidence(Path(path))
+    findings = diagnose(evidence)
     for finding in findings:
         _show(finding, console)
+    for file in evidence.unread:
+        console.say(f"passed over: {file}")
     if not findings:
         console.say("Nothing found." if path else "Nothing found on this machine.")
-    console.document({"findings": [plain(finding) for finding in findings]})
-    if findings:
+    console.document({"findings": [plain(finding) for finding in findings], "unread": plain(evidence.unread)})
+    if any(finding.verdict in ("refuse", "diagnose", "warn") for finding in findings):
         raise SystemExit(Exit.FAILED)
 
 
@@ -35,14 +38,13 @@ def _live(name: str | None) -> Evidence:
     known = deployments(host)
     chosen = choose(host, name) if name is not None or len(known) == 1 else None
     record = latest(host, chosen) if chosen else None
-    spec = spec_of(record)
-    return live(inspect(host), record, service.log_lines(host, spec) if spec else ())
+    return live(inspect(host), record, service.log_lines(host, chosen) if chosen else ())
 
 
 def _show(finding: Finding, console: Console) -> None:
     console.say(f"{finding.verdict}: {finding.what}  [{finding.rule}]")
     if finding.why_not:
-        console.say(f"  it is not: {finding.why_not}")
+        console.say(f"  {finding.why_not}")
     for key, value in finding.values.items():
         console.say(f"  {key}: {value}")
     console.say(f"  next: {finding.next}")

@@ -35,7 +35,15 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             }
             for step in plan.steps
         ]
-        + [{"part": "verify", "name": plan.proof_step.name, "why": plan.proof_step.why, "estimate_s": None, "actions": []}],
+        + [
+            {
+                "part": "verify",
+                "name": plan.proof_step.name,
+                "why": plan.proof_step.why,
+                "estimate_s": None,
+                "actions": [],
+            }
+        ],
         "warnings": list(plan.spec.warnings),
     }
 

@@ -37,7 +37,10 @@ def _machine_rows(device: Device) -> list[tuple[str, str]]:
         rows += [
             ("board", jetson.model or "unknown"),
             ("module", jetson.module or f"unknown ({', '.join(jetson.compatible)})"),
-            ("L4T", f"{jetson.l4t or 'unknown'} (JetPack {jetson.jetpack or 'unknown'}, CUDA {jetson.jetpack_cuda or 'unknown'})"),
+            (
+                "L4T",
+                f"{jetson.l4t or 'unknown'} (JetPack {jetson.jetpack or 'unknown'}, CUDA {jetson.jetpack_cuda or 'unknown'})",
+            ),
         ]
     return rows + _cpu_rows(device.cpu) + _memory_rows(device.memory) + _tool_rows(device)
 
@@ -101,7 +104,9 @@ def gguf(reference: str, ctx_size: int | None, tensors: bool, folder: str | None
     console.table(_model_rows(model))
     if tensors:
         console.say("Tensors")
-        console.table([(each.name, each.type, " x ".join(map(str, each.dims)), mib(each.bytes)) for each in _tensors(found)])
+        console.table(
+            [(each.name, each.type, " x ".join(map(str, each.dims)), mib(each.bytes)) for each in _tensors(found)]
+        )
     console.say(f"At a context of {context}, one slot, KV f16:")
     show_budget(budget, console)
     document = model_document(model) | {"ctx_size": context, "budget": budget_document(budget)}
@@ -122,7 +127,10 @@ def _model_rows(model: Model) -> list[tuple[str, str]]:
         ("known from", model.known_from),
         ("architecture", model.architecture),
         ("parameters", f"{model.n_params:,}" if model.n_params else "unknown"),
-        ("file", f"{model.file_type or 'unknown type'}, {mib(model.file_bytes)}, {model.parts} part{'s' if model.parts > 1 else ''}"),
+        (
+            "file",
+            f"{model.file_type or 'unknown type'}, {mib(model.file_bytes)}, {model.parts} part{'s' if model.parts > 1 else ''}",
+        ),
         ("tensors", types or "unknown"),
         ("layers", f"{model.n_layer} of {model.n_head} heads, {'/'.join(map(str, heads))} for keys and values"),
         ("embedding", f"{model.n_embd}, feed-forward {model.n_ff}"),

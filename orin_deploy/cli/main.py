@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -19,19 +19,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Profile = Annotated[str, typer.Option("--profile", "-p", help="A profile's name or file, or auto: the one for this board.")]
+Profile = Annotated[
+    str, typer.Option("--profile", "-p", help="A profile's name or file, or auto: the one for this board.")
+]
 Model = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(
         "--model", "-m", help="A catalogue name, a .gguf file, or hf:, modelscope:, https:, package: and a reference."
     ),
 ]
-Name = Annotated[Optional[str], typer.Option("--name", "-n", help="The deployment's name; by default the profile's.")]
+Name = Annotated[str | None, typer.Option("--name", "-n", help="The deployment's name; by default the profile's.")]
 Sets = Annotated[
-    Optional[list[str]],
+    list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override any option, as in --set ctx_size=4096."),
 ]
-Profiles = Annotated[Optional[str], typer.Option("--profiles", metavar="DIR", help="A folder of your own profiles.")]
+Profiles = Annotated[str | None, typer.Option("--profiles", metavar="DIR", help="A folder of your own profiles.")]
 Force = Annotated[bool, typer.Option("--force", help="Go on although the profile is for another machine.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; progress on standard error.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -74,7 +76,9 @@ def plan(
 @app.command()
 def down(
     name: Name = None,
-    purge: Annotated[bool, typer.Option("--purge", help="Also remove engines, models and records nothing else uses.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Also remove engines, models and records nothing else uses.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -117,7 +121,7 @@ def facts(json: Json = False, debug: Debug = False) -> None:
 @app.command()
 def gguf(
     model: Annotated[str, typer.Argument(metavar="FILE-or-REF", help="A .gguf file or a model reference.")],
-    ctx_size: Annotated[Optional[int], typer.Option("--ctx-size", "-c", min=1, help="Memory at this context.")] = None,
+    ctx_size: Annotated[int | None, typer.Option("--ctx-size", "-c", min=1, help="Memory at this context.")] = None,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
     profiles: Profiles = None,
     json: Json = False,
@@ -132,7 +136,8 @@ def gguf(
 @app.command()
 def doctor(
     evidence: Annotated[
-        Optional[str], typer.Argument(metavar="[PATH]", help="A log, a model or a folder of evidence; without it, this machine.")
+        str | None,
+        typer.Argument(metavar="[PATH]", help="A log, a model or a folder of evidence; without it, this machine."),
     ] = None,
     name: Name = None,
     json: Json = False,
@@ -194,7 +199,9 @@ def main(argv: list[str] | None = None) -> None:
         code = app(args=words, prog_name="orin-deploy", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else Exit.DONE)
     except KeyboardInterrupt:
-        _end(OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json)
+        _end(
+            OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json
+        )
     except OrinError as error:
         if debug:
             raise
@@ -215,7 +222,9 @@ def main(argv: list[str] | None = None) -> None:
 def _end_usage(error: Exception, as_json: bool) -> None:
     """Errors of the command line itself, as typer raises them (its exceptions come from click, bundled or not)."""
     if type(error).__name__ == "Abort":
-        _end(OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json)
+        _end(
+            OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json
+        )
     show = getattr(error, "show", None)
     if show is None:
         raise error

@@ -40,7 +40,11 @@ def show(name: str, folder: str | None, console: Console) -> None:
     console.say(f"  {chosen.path}")
     console.table(
         [("model", chosen.model, "profile")]
-        + [(key, str(setting.value), setting.source) for key, setting in sorted(values.items()) if setting.value is not None]
+        + [
+            (key, str(setting.value), setting.source)
+            for key, setting in sorted(values.items())
+            if setting.value is not None
+        ]
     )
     console.document(
         {
@@ -66,4 +70,6 @@ def check(files: list[str], console: Console) -> None:
     if console.as_json:
         console.document({"files": files, "problems": [plain(problem) for _, problem in problems]})
         raise SystemExit(2)
-    raise UsageError(f"{len(problems)} errors in {len({file for file, _ in problems})} files", "correct them and check again")
+    raise UsageError(
+        f"{len(problems)} errors in {len({file for file, _ in problems})} files", "correct them and check again"
+    )

@@ -37,8 +37,11 @@ def _heads(spec: Spec) -> list[tuple[str, str]]:
     target = "CUDA " + ", ".join(build.cuda_architectures) if build.cuda else "CPU"
     return [
         ("machine", " · ".join(machine)),
-        ("model", f"{_model_name(spec)} · {model.architecture} · {model.n_layer} layers · {mib(model.file_bytes)} "
-                  f"(from its {'header' if model.known_from == 'header' else 'catalogue entry'})"),
+        (
+            "model",
+            f"{_model_name(spec)} · {model.architecture} · {model.n_layer} layers · {mib(model.file_bytes)} "
+            f"(from its {'header' if model.known_from == 'header' else 'catalogue entry'})",
+        ),
         ("engine", f"llama.cpp{commit} from {source.location} {source.version or ''} · {target} · {build.key[:12]}"),
         ("serving", f"{spec.service.endpoint} · {spec.service.manager}"),
         ("CPUs", f"{cpu_text(spec.placement.cpus)} · {spec.placement.threads} threads ({spec.placement.why})"),

@@ -90,7 +90,7 @@ def _measured(host: Host, applied: Applied, record: Record, events: Events) -> M
     step = Step("measure", "measure its speed", "prompt and generation speed, time to first token")
     events.begin(step)
     began = host.monotonic()
-    measured = measure(host, spec.service.endpoint, service.headers(host, spec), events.progress)
+    measured = measure(host, spec.service.endpoint, service.auth_headers(spec), events.progress)
     seconds = host.monotonic() - began
     record.step(step.part, step.name, step.why, "done", seconds)
     events.end(step, seconds)
@@ -137,7 +137,11 @@ def memory_compared(record: dict[str, Any]) -> dict[str, Any] | None:
         return None
     planned = {row["name"]: row["bytes"] for row in spec["budget"]["rows"]}
     buffers = sum(planned.get(name, 0) for name in ENGINE_ROWS)
-    return {"planned_bytes": buffers, "taken_bytes": sum(row["bytes"] for row in proof["memory"]), "rows": proof["memory"]}
+    return {
+        "planned_bytes": buffers,
+        "taken_bytes": sum(row["bytes"] for row in proof["memory"]),
+        "rows": proof["memory"],
+    }
 
 
 def down(name: str | None, purge: bool, console: Console) -> None:

@@ -157,5 +157,7 @@ def translate(error: OSError, step: Step | None = None) -> OrinError:
         case errno.EACCES | errno.EPERM:
             return OrinError(f"{prefix}no permission to write {where}", "run it with sudo, or set ORIN_DEPLOY_HOME")
         case errno.EROFS:
-            return OrinError(f"{prefix}{where} is on a read-only file system", "set ORIN_DEPLOY_HOME to a writable folder")
+            return OrinError(
+                f"{prefix}{where} is on a read-only file system", "set ORIN_DEPLOY_HOME to a writable folder"
+            )
     return OrinError(f"{prefix}{error.strerror or error}: {where}", step.hint if step else None)

@@ -11,7 +11,7 @@ from orin_deploy.deploy.lookup import find_model
 from orin_deploy.deploy.plan import Plan, plan
 from orin_deploy.facts.device import Device
 from orin_deploy.facts.inspect import inspect
-from orin_deploy.host import Host, Progress, procfs
+from orin_deploy.host import Host, Progress
 from orin_deploy.intent import board, profile
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.request import Request
@@ -46,14 +46,7 @@ def situation(host: Host, request: Request, elsewhere: bool) -> Situation:
         if not elsewhere:
             board.require_at_hand(chosen, device)
         device = board.stand_in(chosen)
-    return Situation(name, device, chosen, search, _held_bytes(host, name))
-
-
-def _held_bytes(host: Host, name: str) -> int:
-    """Memory that the deployment's running server would give back; its mapped file pages count as available anyway."""
-    spec = record.spec_of(record.latest(host, name))
-    pid = service.running_pid(host, spec) if spec is not None else None
-    return sum(size for kind, size in procfs.memory(pid).items() if kind != "file") if pid is not None else 0
+    return Situation(name, device, chosen, search, service.held_bytes(host, name))
 
 
 def draft(host: Host, request: Request, now: Situation, progress: Progress) -> Plan:

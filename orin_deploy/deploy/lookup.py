@@ -70,7 +70,7 @@ def _on_disk(ref: Reference) -> Weights:
 
 def _kept(host: Host, ref: Reference) -> Weights | None:
     """The files of an exact reference that were fetched before, so that a plan needs no network."""
-    if ref.filename is None or ref.file is None and ref.url is None:
+    if ref.filename is None or (ref.file is None and ref.url is None):
         return None
     path = Path(destination(str(host.data), ref))
     paths = [path.with_name(name) for name in gguf.part_names(path.name)]

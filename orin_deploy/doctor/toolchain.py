@@ -137,7 +137,7 @@ def known_good_flags(evidence: Evidence) -> Finding | None:
     return Finding(
         "build.known-good-flags",
         "plan",
-        f"one set of build flags is known to be good for {board.name}: {words}",
-        "`orin-deploy plan` prints the whole build; `orin-deploy up` proves it with a real completion",
+        f"one set of build flags is known to be good for {board.name}",
+        f"`orin-deploy up` builds with it and proves it with a real completion; by hand: cmake {words}",
         values=flags,
     )

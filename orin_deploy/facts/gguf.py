@@ -10,17 +10,8 @@ from pathlib import Path
 from struct import Struct
 
 from orin_deploy.facts import not_a_model
-from orin_deploy.facts.gguf_walk import (
-    LongArray,
-    Tensor,
-    Value,
-    Vocabulary,
-    Window,
-    read_alignment,
-    read_metadata,
-    read_tensors,
-    truncated,
-)
+from orin_deploy.facts.gguf_types import LongArray, Tensor, Value
+from orin_deploy.facts.gguf_walk import Vocabulary, Window, read_alignment, read_metadata, read_tensors, truncated
 from orin_deploy.facts.not_a_model import NotAModel
 
 _PART = re.compile(r"^(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf$")

@@ -1,9 +1,32 @@
-"""The number tables of the GGUF format, as of ggml 0.25 (ggml/include/ggml.h, gguf.h and include/llama.h)."""
+"""What a GGUF header is made of: its values, and the number tables of ggml 0.25 (ggml.h, gguf.h, include/llama.h)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+
+@dataclass(frozen=True)
+class LongArray:
+    """An array too long to keep: the type of its elements and how many there are."""
+
+    type: str
+    count: int
+
+
+Value: TypeAlias = int | float | bool | str | tuple[Any, ...] | LongArray
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor: `dims` with the row length first, `offset` in bytes from the start of the data."""
+
+    name: str
+    type: str
+    dims: tuple[int, ...]
+    offset: int
+    bytes: int
 
 
 class TensorType(NamedTuple):

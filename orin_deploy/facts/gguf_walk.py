@@ -6,11 +6,10 @@ import hashlib
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any
 
-from orin_deploy.facts.gguf_types import ARRAY, REMOVED_TYPES, SCALARS, STRING, TENSOR_TYPES
+from orin_deploy.facts.gguf_types import ARRAY, REMOVED_TYPES, SCALARS, STRING, TENSOR_TYPES, LongArray, Tensor, Value
 from orin_deploy.facts.not_a_model import NotAModel
 
 MAX_HEADER = 256 << 20  # bytes; the largest header known, 262,144 tokens with merges, has 16 MiB
@@ -21,28 +20,6 @@ MAX_KEPT = 512  # elements of an array that is kept whole: llama.cpp's LLAMA_MAX
 FIRST_READ, LARGEST_READ = 64 << 10, 1 << 20
 
 _U32, _U64 = Struct("<I"), Struct("<Q")
-
-
-@dataclass(frozen=True)
-class LongArray:
-    """An array too long to keep: the type of its elements and how many there are."""
-
-    type: str
-    count: int
-
-
-Value: TypeAlias = int | float | bool | str | tuple[Any, ...] | LongArray
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor: `dims` with the row length first, `offset` in bytes from the start of the data."""
-
-    name: str
-    type: str
-    dims: tuple[int, ...]
-    offset: int
-    bytes: int
 
 
 def truncated(label: str, size: int, promised: int, at_least: str = "") -> NotAModel:
@@ -131,7 +108,7 @@ class Vocabulary:
         if self.ARRAYS[0] not in self.bodies:
             return None
         names = ("tokenizer.ggml.model", "tokenizer.ggml.pre")
-        special = sorted(key for key in metadata if re.fullmatch(r"tokenizer\.ggml\.(\w+_token_id|add_\w+)", key))
+        special = sorted(key for key in metadata if re.fullmatch(r"tokenizer\.ggml\.\w+_token_id", key))
         said = [f"{key}={metadata.get(key)!r}" for key in (*names, *special)]
         said += [f"{key}:{self.bodies.get(key)}" for key in self.ARRAYS]
         return hashlib.sha256("\n".join(said).encode()).hexdigest()

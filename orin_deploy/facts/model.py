@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from itertools import takewhile
 from math import prod
 from pathlib import Path
 
 from orin_deploy.facts.gguf import Header, read_set
-from orin_deploy.facts.gguf_types import FILE_TYPES
-from orin_deploy.facts.gguf_walk import Tensor
+from orin_deploy.facts.gguf_types import FILE_TYPES, Tensor
 from orin_deploy.facts.layers import Layer, read_layers
 from orin_deploy.facts.not_a_model import NotAModel
-from orin_deploy.facts.repack import Matrices, can_repack
+from orin_deploy.facts.repack import KEPT, Matrices, can_repack
 
 # They load, but answer no chat: encoders, and what rides along with a model.
 _ENCODERS = ("bert", "t5encoder", "gemma-embedding", "wavtokenizer")
@@ -134,6 +134,14 @@ def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) 
     )
 
 
+def repacked_bytes(model: Model, cpu_features: Set[str], kept: Sequence[str] = KEPT) -> int:
+    """Bytes of weights that the CPU backend copies into a layout of its own, given the CPU's features (ggml's names).
+
+    `kept` picks by what becomes of the file's copy, see `Matrices`.
+    """
+    return sum(group.bytes for group in model.matrices if group.kept in kept and can_repack(group, cpu_features))
+
+
 def _architecture(header: Header) -> str:
     architecture = header.text("general.architecture")
     kind = header.text("general.type")
@@ -174,14 +182,31 @@ def _float(header: Header, key: str) -> float | None:
 
 
 def _matrices(tensors: Sequence[Tensor]) -> tuple[Matrices, ...]:
-    """Weights grouped by what decides whether the CPU backend repacks them: their type and their rows.
+    """Weights grouped by what decides whether the CPU backend repacks them, and what becomes of the file's copy then.
 
-    The token embedding is only looked up, not multiplied by, unless it is the output matrix as well.
+    A token embedding is only looked up, not multiplied by, unless it is the output matrix as well.
     """
     tied = not any(tensor.name == "output.weight" for tensor in tensors)
-    groups = Counter[tuple[str, int]]()
+    edges = {*_edge(tensors), *_edge(tensors[::-1])}
+    groups = Counter[tuple[str, int, str]]()
     for tensor in tensors:
-        if len(tensor.dims) >= 2 and tensor.name.endswith(".weight") and (tied or tensor.name != "token_embd.weight"):
+        if _is_matrix(tensor) and (tied or not _is_embedding(tensor)):
             rows = next(multiple for multiple in (8, 4, 1) if tensor.dims[1] % multiple == 0)
-            groups[tensor.type, rows] += tensor.bytes
-    return tuple(Matrices(kind, rows, size) for (kind, rows), size in groups.most_common())
+            kept = "looked up" if _is_embedding(tensor) else "dropped" if tensor.name in edges else "mapped"
+            groups[tensor.type, rows, kept] += tensor.bytes
+    return tuple(Matrices(*group, size) for group, size in groups.most_common())
+
+
+def _edge(tensors: Sequence[Tensor]) -> list[str]:
+    """The names of the first tensors, as far as they are matrices of one type."""
+    first = tensors[0].type
+    alike = takewhile(lambda each: _is_matrix(each) and not _is_embedding(each) and each.type == first, tensors)
+    return [tensor.name for tensor in alike]
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return len(tensor.dims) >= 2 and tensor.name.endswith(".weight")
+
+
+def _is_embedding(tensor: Tensor) -> bool:
+    return tensor.name == "token_embd.weight"

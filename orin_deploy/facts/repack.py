@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+KEPT = ("looked up", "mapped", "dropped")
+
 
 @dataclass(frozen=True)
 class Matrices:
-    """Weights of one tensor type; `rows` is 8, 4 or 1: the largest of these that divides their number of rows."""
+    """Weights of one tensor type; `rows` is 8, 4 or 1: the largest of these that divides their number of rows.
+
+    `kept` says what becomes of the copy in the file once they are repacked: "looked up" (the token embedding that is
+    the output matrix too needs both layouts), "mapped" (it lies between others that stay), "dropped" (it lies at the
+    file's edge and leaves the mapping).
+    """
 
     type: str
     rows: int
+    kept: str
     bytes: int
 
 

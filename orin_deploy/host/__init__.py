@@ -114,9 +114,9 @@ class Host(Machine):
             case Write():
                 files.write(self.path(action.path), action.text, action.mode)
             case Fetch():
-                from orin_deploy.host import fetch
+                from orin_deploy.host.fetch import fetch
 
-                fetch.fetch(self, action, progress)
+                fetch(self, action, progress)
             case Unpack():
                 progress(None, f"unpacking {Path(action.archive).name}")
                 files.unpack(self.path(action.archive), self.path(action.path), action.prefix)

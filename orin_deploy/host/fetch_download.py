@@ -50,6 +50,9 @@ def _pull(connections: urllib3.PoolManager, remote: Remote, partial: Partial, re
             return
         content_type = response.headers.get("Content-Type")
         while data := read(response, remote, CHUNK):
+            if remote.size is not None and partial.position + len(data) > remote.size:
+                partial.discard()
+                raise OrinError(f"{remote.site} sends more of {remote.name} than its {remote.size} bytes", _DAMAGED)
             partial.write(data, content_type)
             report()
     if partial.total is not None and partial.position != partial.total:
@@ -71,7 +74,7 @@ def _place(response: urllib3.BaseHTTPResponse, remote: Remote, partial: Partial)
     etag = response.headers.get("ETag") or response.headers.get("Last-Modified")
     start, total = content_range(response)
     if response.status == 416:
-        if partial.position == total == partial.total:
+        if partial.position == total and partial.total in (None, total) and etag in (None, partial.etag):
             return True
         _start_again(remote, partial, total)
     if response.status == 206:

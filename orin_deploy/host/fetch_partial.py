@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Room left for logs and state; a full root file system stops a Jetson from booting its desktop.
 SPACE_MARGIN = 128 * 1024 * 1024
 BLOCK = 1024 * 1024
+UNSEEN = 16 * 1024 * 1024  # how much of a file of unknown size may come between two looks at the free space
 RESUMES = "run the same command again: it goes on from what is here"
 GGUF = b"GGUF"
 LOOK = 60  # bytes that tell a person what came instead
@@ -100,8 +101,7 @@ class Partial:
 
     def expect(self, total: int | None, etag: str | None = None) -> None:
         """Note what the source says of itself, before its first byte; refuses when the rest does not fit the disk."""
-        if total is not None:
-            check_space(self._host, self.path, total - self.position)
+        check_space(self._host, self.path, 0 if total is None else total - self.position)
         self.total, self.etag = total, etag
         with writing(self.path):
             files.write(self.note, json.dumps({"source": self.source, "etag": etag, "total": total}))
@@ -111,6 +111,8 @@ class Partial:
         if len(self._start) < len(GGUF):
             self._start += data[:LOOK]
             self._demand_gguf(content_type)
+        if self.total is None and self.position // UNSEEN != (self.position + len(data)) // UNSEEN:
+            check_space(self._host, self.path, UNSEEN)
         with writing(self.path):
             view = memoryview(data)
             while view:

@@ -131,7 +131,9 @@ def lock(path: Path, holder: dict[str, Any]) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OrinError(_held_by(path), "wait for it to end, or stop it, then run the same command again") from error
+            raise OrinError(
+                _held_by(path), "wait for it to end, or stop it, then run the same command again"
+            ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
         yield

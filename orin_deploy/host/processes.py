@@ -28,6 +28,8 @@ START_MARK = "--- orin-deploy starts the server"
 STOP_TIMEOUT_S = 15.0
 ALREADY_SUPERVISED = 3
 
+_NOTICED_WITHIN_S = 1.0
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -142,7 +144,7 @@ def write_state(launch: Path, state: State) -> None:
 
 def running(launch: Path) -> Running | None:
     """The supervised server of a launch file; None when nothing runs and no supervisor has given up."""
-    state = read_state(launch)
+    state = _settled_state(launch)
     if state is None:
         return None
     supervised, serving = is_alive(state.supervisor), is_alive(state.server)
@@ -150,7 +152,6 @@ def running(launch: Path) -> Running | None:
         return None
     server = state.server if serving else None
     return Running(
-        # A supervisor that has not yet noticed its server's end is about to back off.
         state=RUNNING if serving else (FAILED if state.state == FAILED else BACKING_OFF),
         supervisor=state.supervisor.pid if supervised else None,
         server=server.pid if server else None,
@@ -159,6 +160,22 @@ def running(launch: Path) -> Running | None:
         failures=state.failures,
         exit=state.exit,
     )
+
+
+def _settled_state(launch: Path) -> State | None:
+    """The state on disk, once the supervisor has noticed what became of its server."""
+    state = read_state(launch)
+    deadline = time.monotonic() + _NOTICED_WITHIN_S
+    while (
+        state is not None
+        and state.state == RUNNING
+        and not is_alive(state.server)
+        and is_alive(state.supervisor)
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.01)
+        state = read_state(launch)
+    return state
 
 
 def start(host: Machine, launch: Path) -> None:

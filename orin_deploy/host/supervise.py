@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from io import FileIO
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -54,14 +55,19 @@ class Log:
         self.path = path
         self.limit = limit
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = path.open("ab", buffering=0)
+        self.file = self._open()
 
     def write(self, data: bytes) -> None:
         # A full disk loses log lines; it must not block the server, whose pipe this drains.
         with contextlib.suppress(OSError):
+            if self.file.closed:  # the disk was full in the middle of a rotation
+                self.file = self._open()
             if self.file.tell() + len(data) > self.limit:
                 self._rotate()
             self.file.write(data)
+
+    def _open(self) -> FileIO:
+        return FileIO(self.path, "ab")
 
     def _rotate(self) -> None:
         self.file.close()
@@ -69,7 +75,7 @@ class Log:
             older = self.path if number == 1 else self.path.with_name(f"{self.path.name}.{number - 1}")
             with contextlib.suppress(FileNotFoundError):
                 older.replace(self.path.with_name(f"{self.path.name}.{number}"))
-        self.file = self.path.open("ab", buffering=0)
+        self.file = self._open()
 
 
 class Supervisor:
@@ -89,10 +95,11 @@ class Supervisor:
         self.stopping = False
         self.starts = self.failures = 0
         self.exit: str | None = None
+        self.ready: int | None = None
 
     def run(self, ready: int) -> None:
         """Supervise to the end. A byte on the descriptor `ready` says that the first state is on disk."""
-        self.ready: int | None = ready
+        self.ready = ready
         self._listen_to_signals()
         if (old := read_state(self.path)) is not None and old.server is not None:
             end(old.server, self.stop_timeout_s)  # left over from a supervisor that was killed
@@ -221,8 +228,10 @@ def _detach() -> int | None:
 def main(path: Path) -> int:
     """Supervise the launch file at `path` in the background; returns when the server was started once."""
     lock = os.open(path.with_name("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    state = read_state(path)
+    leaving = state is not None and state.state == FAILED  # its supervisor, if still there, is about to end
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX if leaving else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return ALREADY_SUPERVISED
     supervisor = Supervisor(path, json.loads(path.read_text()))

@@ -231,4 +231,3 @@ class _Arena:
 
     def _padded(self, size: int) -> int:
         return -(-size // self.alignment) * self.alignment
-

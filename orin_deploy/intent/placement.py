@@ -51,7 +51,9 @@ def place(cpu: Cpu, values: Mapping[str, Setting]) -> Placement:
     else:
         # Interrupts are served by the lowest CPU unless someone moved them, so that one is left to the system first.
         cpus = cpu.usable[min(reserve, max(len(cpu.usable) - 1, 0)) :]
-        why = "every usable CPU" if len(cpus) == len(cpu.usable) else f"{len(cpu.usable) - len(cpus)} left to the system"
+        why = (
+            "every usable CPU" if len(cpus) == len(cpu.usable) else f"{len(cpu.usable) - len(cpus)} left to the system"
+        )
     if not cpus:
         raise Refused("no CPU is both online and allowed to this process", "look at `orin-deploy facts`")
     threads = _threads(values, "threads", _cores(cpu, cpus), len(cpus))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from orin_deploy.errors import Refused, UsageError
+from orin_deploy.errors import UsageError
 from orin_deploy.facts import jetson
 from orin_deploy.facts.device import MIB, CudaToolkit, Device
 from orin_deploy.facts.model import Model
@@ -78,11 +78,7 @@ def resolve(
     decided = {**values, **_decided(values, placement, engine), **_named(values, weights, alias)}
     _check_exposure(decided)
     decided["ctx_size"], budget = fit(model, decided, engine, device, around.fitted, around.own_bytes)
-    settings = {
-        key: setting
-        for key, setting in decided.items()
-        if "." not in key and setting.value is not None
-    }
+    settings = {key: setting for key, setting in decided.items() if "." not in key and setting.value is not None}
     return Spec(
         name=name,
         profile=profile.name,
@@ -113,7 +109,9 @@ def _decided(values: Mapping[str, Setting], placement: Placement, engine: Build)
     if values["gpu_layers"].value == "auto":
         # On a Jetson a layer left to the CPU frees no memory: it is the same DRAM.
         decided["gpu_layers"] = Setting("all" if engine.cuda else None, "build.cuda")
-    return {key: new if _is_auto(values[key]) else replace(values[key], value=new.value) for key, new in decided.items()}
+    return {
+        key: new if _is_auto(values[key]) else replace(values[key], value=new.value) for key, new in decided.items()
+    }
 
 
 def _named(values: Mapping[str, Setting], weights: Weights, alias: str) -> dict[str, Setting]:

@@ -88,7 +88,9 @@ def _request(host: Host, endpoint: str, headers: dict[str, str]) -> tuple[float,
                 first = host.monotonic() - began
             timings = event.get("timings") or timings
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise OrinError(f"the server at {endpoint} broke off while it was measured: {error}", "orin-deploy logs") from error
+        raise OrinError(
+            f"the server at {endpoint} broke off while it was measured: {error}", "orin-deploy logs"
+        ) from error
     if timings is None or first is None:
         raise OrinError(f"the server at {endpoint} answered without text or timings", "orin-deploy logs")
     return first, timings

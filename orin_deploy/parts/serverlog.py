@@ -116,6 +116,12 @@ _RULES = (
         "the file must exist and be readable by the server's user, each folder on the way included",
     ),
     _Rule(
+        r"has invalid ggml type (\d+)|this GGUF file is version (\d+) but",
+        "the model is newer than the binary: llama-server{build} does not know its format or a tensor type in it",
+        _NEWER,
+    ),
+    _Rule(r"gguf_init_from_\w+: (.*)", "the model file is truncated or corrupt: {0}", _FETCH_AGAIN),
+    _Rule(
         r"quantized V cache requires flash_attn",
         "a quantised cache_type_v needs flash attention",
         "--set flash_attn=on, or --set cache_type_v=f16",

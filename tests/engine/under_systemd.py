@@ -13,7 +13,7 @@ from typing import Any
 from orin_deploy.deploy import verify
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Host
-from orin_deploy.intent.spec import Spec
+from orin_deploy.intent.spec import Spec, Value
 from orin_deploy.parts import service
 from tests.specs import free_port, make_spec
 
@@ -44,7 +44,7 @@ def life(engine_bin: Path, model: Path, data: Path) -> dict[str, Any]:
     port = free_port()
 
     def wanted(model: Path, ctx_size: int) -> Spec:
-        options = {"ctx_size": ctx_size, "threads": 1, "threads_batch": 1, "api_key_file": str(key)}
+        options: dict[str, Value] = {"ctx_size": ctx_size, "threads": 1, "threads_batch": 1, "api_key_file": str(key)}
         return make_spec(
             data,
             engine_bin,
@@ -57,7 +57,8 @@ def life(engine_bin: Path, model: Path, data: Path) -> dict[str, Any]:
             api_key_file=str(key),
         )
 
-    host, spec, said = Host(), wanted(model, 1024), {}
+    host, spec = Host(), wanted(model, 1024)
+    said: dict[str, Any] = {}
     undo = service.plan(spec, service.inspect(host, spec))[0].undo
     said["first"] = apply(host, spec)
     proof = verify.verify(host, spec, quiet)

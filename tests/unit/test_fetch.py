@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections import deque
 from collections.abc import Iterator
@@ -57,6 +58,16 @@ def test_a_file_arrives_whole_with_progress_and_its_hash_noted(
     assert only(target) == ["m.gguf", "m.gguf.verified.json"]
     assert json.loads((target.parent / "m.gguf.verified.json").read_text())["sha256"] == sha256(DATA)
     assert said[-1][0] == 1.0
+
+
+def test_the_service_s_own_user_may_read_it_whatever_the_umask(
+    server: FaultyServer, host: QuickHost, target: Path
+) -> None:
+    before = os.umask(0o077)
+    try:
+        host.do(Fetch(server.serve("/m.gguf", DATA), str(target)))
+    finally:
+        os.umask(before)
     assert target.stat().st_mode & 0o777 == 0o644
 
 
@@ -187,12 +198,12 @@ def test_a_redirect_loop_is_named(server: FaultyServer, host: QuickHost, target:
     assert len(server.seen) < 20
 
 
-@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize(("ranges", "said"), [(True, f"promised {len(DATA) + 500} bytes"), (False, "broke")])
 def test_a_length_longer_than_the_file_is_found_out(
-    server: FaultyServer, host: QuickHost, target: Path, ranges: bool
+    server: FaultyServer, host: QuickHost, target: Path, ranges: bool, said: str
 ) -> None:
     url = server.serve("/m.gguf", DATA, length=len(DATA) + 500, ranges=ranges)
-    with pytest.raises(OrinError):
+    with pytest.raises(OrinError, match=said):
         host.do(Fetch(url, str(target)))
     assert not target.exists()
 
@@ -202,6 +213,23 @@ def test_a_length_shorter_than_the_file_is_found_out(server: FaultyServer, host:
     with pytest.raises(OrinError, match=f"1000 bytes at .* instead of {len(DATA)}"):
         host.do(Fetch(url, str(target), len(DATA)))
     assert not target.exists()
+
+
+def test_a_whole_file_whose_end_was_not_told_is_not_fetched_again(
+    server: FaultyServer, host: QuickHost, target: Path
+) -> None:
+    data = DATA[: 6 * CHUNK]
+    url = server.serve("/m.gguf", data, chunked=True, faults=deque([Drop(len(data))]))
+    host.do(Fetch(url, str(target)))
+    assert target.read_bytes() == data
+    assert [(seen.status, seen.sent) for seen in server.seen] == [(200, len(data)), (416, 0)]
+
+
+def test_a_server_that_does_not_stop_is_stopped(server: FaultyServer, host: QuickHost, target: Path) -> None:
+    url = server.serve("/m.gguf", DATA + bytes(50_000_000), chunked=True)
+    with pytest.raises(OrinError, match=f"more of m.gguf than its {len(DATA)} bytes"):
+        host.do(Fetch(url, str(target), len(DATA)))
+    assert only(target) == []
 
 
 def test_without_a_length_the_hash_decides(server: FaultyServer, host: QuickHost, target: Path) -> None:

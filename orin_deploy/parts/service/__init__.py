@@ -1,12 +1,11 @@
 """The service: one llama-server, kept running by systemd or, where that does not run, by our own supervisor."""
 
+from orin_deploy.parts.service.log import follow_log, log_lines
 from orin_deploy.parts.service.running import (
     Now,
     Status,
     auth_headers,
-    follow_log,
     held_bytes,
-    log_lines,
     now,
     running_pid,
     status,

@@ -1,9 +1,8 @@
-"""What runs for a deployment, by its name alone: process, log, memory. Quick looks, also without a spec."""
+"""What runs for a deployment, by its name: its state, process and memory. Quick looks, also without a spec."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,8 @@ from orin_deploy.host import Host, processes, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
 from orin_deploy.intent.spec import Service, Spec
 from orin_deploy.parts import serverlog
-from orin_deploy.parts.service.where import Where, where
-
-_LOG_TAIL_BYTES = 2 * 1024 * 1024
-_LOG_LINES = 5000
-_FOLLOW_EVERY_S = 0.5
+from orin_deploy.parts.service.log import log_lines
+from orin_deploy.parts.service.where import Where, manager, where
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,6 @@ class Now:
     state: str
     endpoint: str | None
     pid: int | None
-
-
-def manager(host: Host, place: Where) -> str | None:
-    """Who has the deployment, told by the files it left: "process", "systemd" or None."""
-    files = {"process": place.launch, "systemd": place.unit_file}
-    return next((name for name, file in files.items() if host.exists(file)), None)
 
 
 def status(host: Host, name: str) -> Status:
@@ -102,52 +92,6 @@ def auth_headers(spec: Spec) -> dict[str, str]:
         return {}
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     return {"Authorization": f"Bearer {keys[0]}"} if keys else {}
-
-
-def log_lines(host: Host, name: str, count: int = _LOG_LINES) -> tuple[str, ...]:
-    """The last lines of the server's log: the journal's under systemd, else the log file's."""
-    place = where(host, name)
-    if manager(host, place) == "systemd":
-        text = host.ask(*place.journalctl, "-u", place.unit, "-o", "cat", "-n", str(count), "--no-pager", "-q")
-        return tuple((text or "").splitlines())
-    return _tail(_log_file(host, place))[-count:]
-
-
-def follow_log(host: Host, name: str) -> Iterator[str]:
-    """New lines of the server's log as they come, until the caller stops."""
-    seen = log_lines(host, name)
-    while True:
-        host.sleep(_FOLLOW_EVERY_S)
-        lines = log_lines(host, name)
-        yield from lines[_overlap(seen, lines) :]
-        seen = lines
-
-
-def _overlap(seen: tuple[str, ...], lines: tuple[str, ...]) -> int:
-    """How many of `lines` were seen: the window slides over the log, so its end before is somewhere in it now."""
-    last = seen[-20:]
-    for end in range(len(lines), 0, -1):
-        if lines[max(end - len(last), 0) : end] == last[-end:]:
-            return end
-    return 0
-
-
-def _log_file(host: Host, place: Where) -> Path | None:
-    try:
-        return Path(json.loads(host.read(place.launch) or "")["log"])
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def _tail(path: Path | None) -> tuple[str, ...]:
-    if path is None:
-        return ()
-    try:
-        with path.open("rb") as file:
-            file.seek(max(file.seek(0, 2) - _LOG_TAIL_BYTES, 0))
-            return tuple(file.read().decode("utf-8", "replace").splitlines())
-    except OSError:
-        return ()
 
 
 def _unit_status(host: Host, place: Where) -> Status:

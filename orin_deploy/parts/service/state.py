@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from orin_deploy.host import Host, processes, procfs
 from orin_deploy.intent.spec import Spec
-from orin_deploy.parts.service.running import Status, auth_headers, manager, status
-from orin_deploy.parts.service.where import Where, where
+from orin_deploy.parts.service.running import Status, auth_headers, status
+from orin_deploy.parts.service.where import Where, manager, where
 
 NAME = "service"
 

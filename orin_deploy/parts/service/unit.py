@@ -19,7 +19,8 @@ _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 # The unit counts as started once the model is loaded. Bash alone, for curl is not on every image; `kill -0` ends the
 # wait with the server.
 _WAIT = (
-    'while kill -0 "$MAINPID" 2>/dev/null; do (exec 3<>/dev/tcp/{host}/{port} && printf "GET /health HTTP/1.0\\r\\n\\r\\n" >&3 && '
+    'while kill -0 "$MAINPID" 2>/dev/null; do '
+    '(exec 3<>/dev/tcp/{host}/{port} && printf "GET /health HTTP/1.0\\r\\n\\r\\n" >&3 && '
     'read -r _ code _ <&3 && [ "$code" = 200 ]) 2>/dev/null && exit 0; sleep 0.5; done; exit 1'
 )
 

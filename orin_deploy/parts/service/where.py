@@ -46,3 +46,9 @@ def where(host: Host, name: str) -> Where:
         systemctl=("systemctl", *scope),
         journalctl=("journalctl", *scope),
     )
+
+
+def manager(host: Host, place: Where) -> str | None:
+    """Who has the deployment, told by the files it left: "process", "systemd" or None."""
+    files = {"process": place.launch, "systemd": place.unit_file}
+    return next((name for name, file in files.items() if host.exists(file)), None)

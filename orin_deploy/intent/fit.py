@@ -1,0 +1,125 @@
+"""Fitting a deployment into memory: the limit that can be had, the context that fits it, the refusal that explains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from orin_deploy.errors import Refused
+from orin_deploy.facts.cpu import ggml_features
+from orin_deploy.facts.device import MIB, Device
+from orin_deploy.facts.model import Model
+from orin_deploy.intent.budget import STEP, Budget, Serving, estimate, fit_context, refusal
+from orin_deploy.intent.spec import Build, Setting
+
+_ROPE_KEYS = ("rope_scaling", "rope_scale", "rope_freq_scale", "rope_freq_base", "yarn_orig_ctx", "override_kv")
+"""Options by which a user stretches a model beyond its training context on purpose."""
+
+
+def fit(
+    model: Model,
+    values: Mapping[str, Setting],
+    engine: Build,
+    device: Device,
+    fitted: tuple[int, int] | None,
+    own_bytes: int,
+) -> tuple[Setting, Budget]:
+    """The context as it will be passed and the budget at it.
+
+    `fitted` is a context fitted earlier and its record: it stays while it still fits. Raises Refused (exit code 4)
+    with need, limit and the largest context that fits.
+    """
+    limit, limit_source = _limit(device, values, own_bytes)
+    reserve = int(str(values["memory.reserve_mib"].value)) * MIB
+    serving = _serving(values, engine)
+    asked = values["ctx_size"]
+
+    def budget(tokens: int) -> Budget:
+        return estimate(
+            model,
+            replace(serving, ctx_size=tokens),
+            reserve_bytes=reserve,
+            limit_bytes=limit,
+            limit_source=limit_source,
+        )
+
+    if asked.value == "auto":
+        most = fit_context(model, serving, limit_bytes=limit, reserve_bytes=reserve)
+        setting = _fitted(most or STEP * serving.parallel, model, serving, fitted)
+    else:
+        setting = asked
+        _check_training(model, asked, values, serving)
+    tokens = int(str(setting.value))
+    planned = budget(tokens)
+    if not planned.fits:
+        raise refusal(model, replace(serving, ctx_size=tokens), planned, reserve_bytes=reserve)
+    return setting, planned
+
+
+def _fitted(most: int, model: Model, serving: Serving, fitted: tuple[int, int] | None) -> Setting:
+    if fitted is not None and fitted[0] <= most:
+        return Setting(fitted[0], f"fitted to memory, record {fitted[1]}")
+    everything = most >= model.n_ctx_train * serving.slots
+    return Setting(most, "fitted to memory: all the model was trained for" if everything else "fitted to memory")
+
+
+def _limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tuple[int, str]:
+    """Bytes that can be had, and what sets the bound: the tightest of the user's, the cgroup's and what is available."""
+    memory = device.memory
+    own = " and what this deployment holds" if own_bytes else ""
+    name = f"MemTotal less idle use ({device.assumed})" if device.assumed else f"MemAvailable{own}"
+    bounds = [(memory.available + own_bytes, name)]
+    if memory.cgroup_limit is not None:
+        bounds.append(
+            (memory.cgroup_limit - (memory.cgroup_used or 0) + own_bytes, f"the cgroup's limit less its use{own}")
+        )
+    asked = values["memory.limit_mib"]
+    if asked.value not in ("auto", None):
+        bounds.append((int(str(asked.value)) * MIB, f"memory.limit_mib ({asked.source})"))
+    return min(bounds)
+
+
+def _serving(values: Mapping[str, Setting], engine: Build) -> Serving:
+    """The options that decide how much memory llama-server takes, at a context still to be chosen."""
+
+    def number(key: str, default: int) -> int:
+        value = values[key].value
+        return default if value in (None, "auto") else int(str(value))
+
+    return Serving(
+        parallel=number("parallel", 1),
+        batch_size=number("batch_size", 2048),
+        ubatch_size=number("ubatch_size", 512),
+        cache_type_k=str(values["cache_type_k"].value or "f16"),
+        cache_type_v=str(values["cache_type_v"].value or "f16"),
+        flash_attn=values["flash_attn"].value != "off",
+        cache_ram_mib=number("cache_ram", 0),
+        kv_unified=values["kv_unified"].value is True,
+        load_mode=str(values["load_mode"].value or "auto"),
+        gpu=engine.cuda,
+        cpu_features=engine.cpu_features,
+        ctx_checkpoints=number("ctx_checkpoints", 32),
+        swa_full=values["swa_full"].value is True,
+    )
+
+
+def _check_training(model: Model, asked: Setting, values: Mapping[str, Setting], serving: Serving) -> None:
+    trained, tokens = model.n_ctx_train * serving.slots, int(str(asked.value))
+    if not trained or tokens <= trained or any(values[key].value is not None for key in _ROPE_KEYS):
+        return
+    slots = f" in each of {serving.slots} slots" if serving.slots > 1 else ""
+    raise Refused(
+        f"ctx_size={tokens} ({asked.source}) is beyond the {model.n_ctx_train} tokens{slots} the model was trained for",
+        f"--set ctx_size={trained}, or set rope_scaling and yarn_orig_ctx to stretch it on purpose",
+    )
+
+
+def alone(model: Model, tokens: int, device: Device) -> Budget:
+    """What a model takes at a context on this machine's CPU with default settings, against what can be had now."""
+    features = ggml_features(device.cpu.features, device.machine)
+    return estimate(
+        model,
+        Serving(ctx_size=tokens, cpu_features=features),
+        limit_bytes=device.memory.available,
+        limit_source="MemAvailable",
+    )

@@ -1,0 +1,90 @@
+"""What the kernel tells of processes and ports, compared with what this test knows of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from orin_deploy.host import procfs
+
+
+@pytest.fixture
+def listener() -> socket.socket:
+    probe = socket.socket()
+    probe.bind(("127.0.0.1", 0))
+    probe.listen()
+    return probe
+
+
+def test_threads_and_their_cpus() -> None:
+    before = os.sched_getaffinity(0)
+    one = min(before)
+    found: dict[int, tuple[int, ...]] = {}
+
+    def pin_and_read() -> None:
+        os.sched_setaffinity(0, {one})
+        found.update(procfs.threads(os.getpid()))
+        found[0] = found[threading.get_native_id()]
+
+    thread = threading.Thread(target=pin_and_read)
+    thread.start()
+    thread.join()
+    assert found[0] == (one,)
+    assert found[os.getpid()] == tuple(sorted(before))
+
+
+def test_memory_counts_what_is_taken() -> None:
+    before = procfs.memory(os.getpid())["anon"]
+    block = b"x" * (64 * 1024 * 1024)
+    assert procfs.memory(os.getpid())["anon"] - before > 0.9 * len(block)
+
+
+def test_a_process_that_is_gone_has_nothing() -> None:
+    done = subprocess.Popen(["true"])
+    done.wait()
+    assert procfs.threads(done.pid) == {}
+    assert procfs.memory(done.pid) == {}
+    assert procfs.command(done.pid) is None
+    assert procfs.environment(done.pid) is None
+    assert procfs.program(done.pid) is None
+    assert procfs.cgroup(done.pid) == ""
+
+
+def test_own_words_and_environment() -> None:
+    code = "print(flush=True); input()"
+    environ = {**os.environ, "MARKED": "a=b"}
+    with subprocess.Popen([sys.executable, "-c", code], env=environ, stdin=-1, stdout=-1, text=True) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert procfs.command(child.pid) == (sys.executable, "-c", code)
+        assert (procfs.environment(child.pid) or {})["MARKED"] == "a=b"
+        child.communicate("\n")
+
+
+@pytest.mark.parametrize("likely", [None, 1, os.getpid()])
+def test_who_holds_a_port(listener: socket.socket, likely: int | None) -> None:
+    with listener:
+        port = listener.getsockname()[1]
+        holder = procfs.port_holder(port, likely=likely)
+        assert holder is not None
+        assert holder[0] == os.getpid()
+        assert "python" in holder[1] or "pytest" in holder[1]
+        assert procfs.port_holder(port, "0.0.0.0") is not None
+        assert procfs.port_holder(port, "localhost") is not None
+        assert procfs.port_holder(port, "127.0.0.2") is None
+    assert procfs.port_holder(port) is None
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_a_listener_on_every_address_holds_the_port_of_each() -> None:
+    with socket.socket(socket.AF_INET6) as everywhere:
+        everywhere.bind(("::", 0))
+        everywhere.listen()
+        holder = procfs.port_holder(everywhere.getsockname()[1], "127.0.0.1")
+        assert holder is not None
+        assert holder[0] == os.getpid()
