@@ -54,7 +54,7 @@ def columns(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int]
             " " * indent
             + "  ".join(
                 cell.rjust(width) if i in right else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(row, widths))
+                for i, (cell, width) in enumerate(zip(row, widths, strict=False))
             )
         ).rstrip()
         for row in cells
@@ -149,6 +149,11 @@ def duration(seconds: float) -> str:
     if seconds < 3600:
         return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
     return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
+
+
+def roughly(seconds: float) -> str:
+    """An estimate, no finer than it is: seconds up to two minutes, then minutes."""
+    return f"{max(round(seconds / 5) * 5, 5)} s" if seconds < 120 else f"{round(seconds / 60)} min"
 
 
 def mib(count: int) -> str:

@@ -45,6 +45,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             }
         ],
         "warnings": list(plan.spec.warnings),
+        "needs": list(plan.spec.build.needs),
     }
 
 

@@ -39,7 +39,7 @@ def _machine_rows(device: Device) -> list[tuple[str, str]]:
             ("module", jetson.module or f"unknown ({', '.join(jetson.compatible)})"),
             (
                 "L4T",
-                f"{jetson.l4t or 'unknown'} (JetPack {jetson.jetpack or 'unknown'}, CUDA {jetson.jetpack_cuda or 'unknown'})",
+                f"{jetson.l4t or '?'} (JetPack {jetson.jetpack or '?'}, CUDA {jetson.jetpack_cuda or '?'})",
             ),
         ]
     return rows + _cpu_rows(device.cpu) + _memory_rows(device.memory) + _tool_rows(device)
@@ -50,7 +50,7 @@ def _cpu_rows(cpu: Cpu) -> list[tuple[str, str]]:
     return [
         ("CPU", cpu.model or "unknown"),
         ("CPUs", f"{cpu_text(cpu.online)} online of {cpu_text(cpu.present)}, {cpu_text(cpu.usable)} usable here"),
-        ("clusters", f"{clusters} (from {cpu.clusters_from})"),
+        ("clusters", clusters if cpu.clusters_from == "none" else f"{clusters} (from {cpu.clusters_from})"),
     ]
 
 
@@ -111,7 +111,7 @@ def gguf(reference: str, ctx_size: int | None, tensors: bool, folder: str | None
     show_budget(budget, console)
     document = model_document(model) | {"ctx_size": context, "budget": budget_document(budget)}
     if tensors:
-        document["tensors"] = plain([each for each in _tensors(found)])
+        document["tensors"] = plain(_tensors(found))
     console.document(document)
 
 
@@ -129,7 +129,7 @@ def _model_rows(model: Model) -> list[tuple[str, str]]:
         ("parameters", f"{model.n_params:,}" if model.n_params else "unknown"),
         (
             "file",
-            f"{model.file_type or 'unknown type'}, {mib(model.file_bytes)}, {model.parts} part{'s' if model.parts > 1 else ''}",
+            f"{model.file_type or 'unknown type'}, {mib(model.file_bytes)}, parts: {model.parts}",
         ),
         ("tensors", types or "unknown"),
         ("layers", f"{model.n_layer} of {model.n_head} heads, {'/'.join(map(str, heads))} for keys and values"),

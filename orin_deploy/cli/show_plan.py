@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from orin_deploy.cli.console import Console, duration, mib
+from orin_deploy.cli.console import Console, mib, roughly
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.intent.budget import Budget
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.spec import Spec
 
 
-def show_plan(plan: Plan, console: Console) -> None:
-    """Print a plan whole; the same text for `plan` and `up`."""
+def show_plan(plan: Plan, console: Console, actions: bool = True) -> None:
+    """Print a plan; `up` leaves out the steps' actions, which `plan` shows word for word."""
     spec = plan.spec
     console.say(f"Plan for {spec.name} (profile {spec.profile})")
     console.table(_heads(spec))
     for warning in spec.warnings:
         console.say(f"  warning: {warning}")
+    for need in spec.build.needs:
+        console.say(f"  to be there first: {need}")
     console.say()
     console.say("Settings")
     console.table(_settings(spec))
@@ -23,7 +25,7 @@ def show_plan(plan: Plan, console: Console) -> None:
     show_budget(spec.budget, console)
     console.say()
     console.say("Steps")
-    _steps(plan, console)
+    _steps(plan, console, actions)
 
 
 def _heads(spec: Spec) -> list[tuple[str, str]]:
@@ -42,7 +44,7 @@ def _heads(spec: Spec) -> list[tuple[str, str]]:
             f"{_model_name(spec)} · {model.architecture} · {model.n_layer} layers · {mib(model.file_bytes)} "
             f"(from its {'header' if model.known_from == 'header' else 'catalogue entry'})",
         ),
-        ("engine", f"llama.cpp{commit} from {source.location} {source.version or ''} · {target} · {build.key[:12]}"),
+        ("engine", f"llama.cpp{commit} from {source.location} {source.version or ''} · {target} · {build.key}"),
         ("serving", f"{spec.service.endpoint} · {spec.service.manager}"),
         ("CPUs", f"{cpu_text(spec.placement.cpus)} · {spec.placement.threads} threads ({spec.placement.why})"),
     ]
@@ -70,14 +72,14 @@ def show_budget(budget: Budget, console: Console) -> None:
     console.say(f"  [{'#' * filled}{'.' * (40 - filled)}] {share:.0%} of the limit")
 
 
-def _steps(plan: Plan, console: Console) -> None:
+def _steps(plan: Plan, console: Console, actions: bool) -> None:
     steps = [*plan.steps, plan.proof_step]
     for number, step in enumerate(steps, 1):
         due = bool(step.actions) or (step is plan.proof_step and plan.proof_due)
         mark = "do" if due else "ok"
-        estimate = f" (about {duration(step.seconds)})" if due and step.seconds else ""
+        estimate = f" (about {roughly(step.seconds)})" if due and step.seconds else ""
         console.say(f"  {number}. [{mark}] {step.part}: {step.name}{estimate}: {step.why}")
-        for action in step.actions:
+        for action in step.actions if actions else ():
             console.say(f"       {action}")
     if plan.empty:
         console.say("  Nothing to do.")

@@ -15,10 +15,12 @@ from orin_deploy.parts import service
 def status(name: str | None, console: Console) -> None:
     host = Host()
     known = deployments(host)
-    if name is None and len(known) != 1:
+    if name is None and not known:
+        console.say("Nothing is deployed on this machine: orin-deploy up")
+        console.document({"deployments": []})
+        return
+    if name is None and len(known) > 1:
         documents = [_document(host, each) for each in known]
-        if not documents:
-            console.say("Nothing is deployed on this machine: orin-deploy up")
         console.table(
             [(each["name"], each["state"], each["endpoint"] or "", each["model"] or "") for each in documents]
         )

@@ -25,6 +25,8 @@ from orin_deploy.observe.measure import Measurement, measure
 from orin_deploy.parts import service
 from orin_deploy.parts.step import Step
 
+TRUSTED_SPREAD = 0.15
+
 
 def request(
     profile: str, model: str | None, name: str | None, sets: list[str] | None, profiles: str | None, force: bool
@@ -58,7 +60,7 @@ def up(wish: Request, console: Console) -> None:
             console.say(f"Nothing to do: {planned.spec.name} is as planned.")
             _summary(finished, changed=False, planned=planned, console=console)
             return
-        show_plan(planned, console)
+        show_plan(planned, console, actions=False)
         console.say()
         finished = _carry_out(host, wish, now, planned, Record(host, now.name, command), events)
     console.say()
@@ -106,7 +108,7 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
     if measured:
         rows += [
             ("prompt", f"{measured['prompt_per_s']:.1f} tokens/s over {measured['prompt_tokens']} tokens"),
-            ("generation", f"{measured['generated_per_s']:.1f} tokens/s over {measured['generated_tokens']} tokens"),
+            ("generation", generation_text(measured)),
             ("first token", f"{measured['first_token_s'] * 1000:.0f} ms"),
         ]
     if memory is not None:
@@ -128,6 +130,14 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             "plan": plan_document(planned),
         }
     )
+
+
+def generation_text(measured: dict[str, Any]) -> str:
+    """The generation speed, and how far the repeats lay apart where that is too far to trust it."""
+    text = f"{measured['generated_per_s']:.1f} tokens/s over {measured['generated_tokens']} tokens"
+    if measured["spread"] > TRUSTED_SPREAD:
+        text += f" (repeats differ by {measured['spread']:.0%}: the machine was busy)"
+    return text
 
 
 def memory_compared(record: dict[str, Any]) -> dict[str, Any] | None:

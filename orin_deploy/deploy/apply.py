@@ -1,4 +1,4 @@
-"""Apply: carry a plan out, part by part, read back what took effect, and leave the old service when the new one fails."""
+"""Apply: carry a plan out part by part, read back what took effect, keep the old service when the new one fails."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Events:
 
 @dataclass(frozen=True)
 class Applied:
-    """How an apply ended: the plan as it stood at the end, whether anything was done, and the proof if there was one."""
+    """How an apply ended: the plan as it stood then, whether anything was done, and the proof if there was one."""
 
     plan: Plan
     changed: bool

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orin_deploy.actions import Action, Remove
-from orin_deploy.deploy.record import deployment_folder, deployments, forget_undo, latest, pending_undo
+from orin_deploy.deploy.record import deployment_folder, deployments, forget_undo, known, latest, pending_undo
 from orin_deploy.errors import UsageError
 from orin_deploy.host import Host
 
@@ -22,21 +22,24 @@ class Undone:
 
 
 def choose(host: Host, name: str | None) -> str:
-    """The deployment meant: the one named, or the only one there is; raises UsageError with the names there are."""
-    known = deployments(host)
-    if name is None and len(known) == 1:
-        return known[0]
-    if name is None and known:
-        raise UsageError(f"there are {len(known)} deployments: {', '.join(known)}", "say which with --name NAME")
+    """The deployment meant: the one named, or the only one there is or ever was; raises UsageError with their names."""
+    up, ever = deployments(host), known(host)
+    if name is not None and name in ever:
+        return name
+    candidates = up or ever
+    if name is None and len(candidates) == 1:
+        return candidates[0]
+    if name is None and candidates:
+        raise UsageError(
+            f"there are {len(candidates)} deployments: {', '.join(candidates)}", "say which with --name NAME"
+        )
     if name is None:
-        raise UsageError("there is no deployment on this machine", "orin-deploy up")
-    if name not in known and not deployment_folder(host, name).exists():
-        raise UsageError(f"there is no deployment named {name}", f"there are: {', '.join(known) or 'none'}")
-    return name
+        raise UsageError("nothing was ever deployed on this machine", "orin-deploy up")
+    raise UsageError(f"there is no deployment named {name}", f"there are: {', '.join(ever) or 'none'}")
 
 
 def down(host: Host, name: str, purge: bool = False) -> Undone:
-    """Undo a deployment; run again after a failure it goes on with what is left. Engines and models stay unless purged."""
+    """Undo a deployment; after a failure it goes on with what is left. Engines and models stay unless purged."""
     pending = pending_undo(host, name)
     for action in pending:
         host.do(action)

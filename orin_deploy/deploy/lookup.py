@@ -53,7 +53,7 @@ def _catalogued(host: Host, entry: Entry) -> Weights:
             entry.references[number],
             tuple(
                 WeightFile(str(ref), destination(str(host.data), ref), file.size, file.sha256)
-                for ref, file in zip(refs, entry.files)
+                for ref, file in zip(refs, entry.files, strict=True)
             ),
         )
         for number, refs in enumerate(entry.alternatives())

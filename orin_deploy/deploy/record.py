@@ -26,6 +26,11 @@ def deployments(host: Host) -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in folder.glob("*/undo.json")))
 
 
+def known(host: Host) -> tuple[str, ...]:
+    """Names of all deployments that have left a record, up or down."""
+    return tuple(sorted({path.parent.parent.name for path in (host.data / "deployments").glob("*/records/*.json")}))
+
+
 class Record:
     """The record of one run of `up`, written whole after every step so that a power cut loses nothing."""
 
@@ -103,7 +108,7 @@ def _load(path: Path) -> dict[str, Any] | None:
 
 
 def remember_undo(host: Host, name: str, undo: tuple[Action, ...]) -> None:
-    """Put a step's undo actions before those already remembered; the same action is kept once, where it stands first."""
+    """Put a step's undo actions before those already remembered; the same action is kept once."""
     known = pending_undo(host, name)
     fresh = tuple(action for action in undo if action not in known)
     path = deployment_folder(host, name) / "undo.json"

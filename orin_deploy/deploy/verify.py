@@ -6,7 +6,6 @@ the spec.
 
 from __future__ import annotations
 
-import http.client
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -85,10 +84,12 @@ def await_ready(host: Host, spec: Spec, progress: Progress, deadline: float | No
 
 
 def failure(lines: Sequence[str], exit: str | None, name: str) -> OrinError:
-    """Why the server ended: what the newest start in its log that gives a reason says, else how the process ended."""
-    for lines_of_start in reversed(serverlog.starts(lines)):
-        if found := serverlog.reason(lines_of_start):
+    """Why the server ended: what its log says of the last start, or of one that it repeats; else how it ended."""
+    for start in reversed(serverlog.starts(lines)):
+        if found := serverlog.reason(start):
             return OrinError(*found)
+        if not serverlog.is_restart(start):
+            break
     if (match := re.match(r"signal (\d+)", exit or "")) and int(match[1]) in _SIGNALS:
         what, hint = _SIGNALS[int(match[1])]
         return OrinError(f"llama-server {what} ({exit})", hint)
@@ -206,6 +207,8 @@ def _slots(host: Host, spec: Spec) -> list[int] | None:
 
 def _complete(host: Host, spec: Spec) -> tuple[str, dict[str, Any], float]:
     """Text, the server's timings, and seconds until the first token of a real chat completion."""
+    from http.client import HTTPException
+
     url = f"{spec.service.endpoint}/v1/chat/completions"
     began = host.monotonic()
     text, first, timings, finish = "", None, None, None
@@ -219,7 +222,7 @@ def _complete(host: Host, spec: Spec) -> tuple[str, dict[str, Any], float]:
             text += words
             finish = choice.get("finish_reason") or finish
             timings = event.get("timings") or timings
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise OrinError(f"the completion failed: {error}", f"orin-deploy logs --name {spec.name}") from error
     if not text.strip() or first is None or finish not in ("stop", "length") or timings is None:
         raise OrinError(

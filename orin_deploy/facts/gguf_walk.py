@@ -12,10 +12,10 @@ from typing import Any
 from orin_deploy.facts.gguf_types import ARRAY, REMOVED_TYPES, SCALARS, STRING, TENSOR_TYPES, LongArray, Tensor, Value
 from orin_deploy.facts.not_a_model import NotAModel
 
-MAX_HEADER = 256 << 20  # bytes; the largest header known, 262,144 tokens with merges, has 16 MiB
+MAX_HEADER = 64 << 20  # bytes; the largest header known, 262,144 tokens with merges, has 16 MiB
 MAX_TEXT = 16 << 20  # bytes of one string that is kept; chat templates stay below 100 kB
 MAX_NAME = 63  # bytes of a tensor's name: ggml.h's GGML_MAX_NAME with its final NUL
-MAX_VALUES, MAX_TENSORS, MAX_STRINGS = 1 << 16, 1 << 17, 1 << 24
+MAX_VALUES, MAX_TENSORS, MAX_STRINGS = 1 << 16, 1 << 17, 1 << 22
 MAX_KEPT = 512  # elements of an array that is kept whole: llama.cpp's LLAMA_MAX_LAYERS
 FIRST_READ, LARGEST_READ = 64 << 10, 1 << 20
 

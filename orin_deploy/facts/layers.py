@@ -48,8 +48,8 @@ def read_layers(header: Header, architecture: str, n_layer: int) -> tuple[Layer,
     heads = _each(header, f"{attention}.head_count", n_layer, 0)
     heads_kv = _each(header, f"{attention}.head_count_kv", n_layer, heads)
     usual = header.number(f"{architecture}.embedding_length", 0) // heads[0] if heads[0] else 0
-    head_k = header.number(f"{attention}.key_length", usual)
-    head_v = header.number(f"{attention}.value_length", usual)
+    head_k = _size(header, f"{attention}.key_length", usual)
+    head_v = _size(header, f"{attention}.value_length", usual)
     if f"{attention}.key_length_mla" in header.metadata:  # values are recomputed from the compressed keys
         head_v = 0
     sliding = _sliding(header, architecture, n_layer)
@@ -57,12 +57,16 @@ def read_layers(header: Header, architecture: str, n_layer: int) -> tuple[Layer,
     return tuple(
         Layer(
             heads_kv[index] if index < with_cache else 0,
-            header.number(f"{attention}.key_length_swa", head_k) if sliding[index] else head_k,
-            header.number(f"{attention}.value_length_swa", head_v) if sliding[index] else head_v,
+            _size(header, f"{attention}.key_length_swa", head_k) if sliding[index] else head_k,
+            _size(header, f"{attention}.value_length_swa", head_v) if sliding[index] else head_v,
             sliding[index],
         )
         for index in range(n_layer)
     )
+
+
+def _size(header: Header, key: str, default: int) -> int:
+    return max(0, header.number(key, default))
 
 
 def _each(header: Header, key: str, n_layer: int, default: int | list[int]) -> list[int]:

@@ -121,9 +121,9 @@ def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) 
         chat_template="tokenizer.chat_template" in header.metadata,
         vocab_fingerprint=header.vocab_fingerprint,
         rope_base=_float(header, f"{architecture}.rope.freq_base"),
-        n_expert=header.number(f"{architecture}.expert_count", 0),
+        n_expert=_largest(header, f"{architecture}.expert_count"),
         n_expert_used=_largest(header, f"{architecture}.expert_used_count"),
-        sliding_window=header.number(f"{architecture}.attention.sliding_window", 0),
+        sliding_window=_largest(header, f"{architecture}.attention.sliding_window"),
         token_embd_bytes=embedding.bytes if embedding else 0,
         output_bytes=output.bytes if output else 0,
         largest_tensor_bytes=max(tensor.bytes for tensor in tensors),
@@ -172,8 +172,8 @@ def _largest(header: Header, key: str) -> int:
     """A number that some architectures give per layer: the largest; 0 when absent."""
     value = header.metadata.get(key)
     if isinstance(value, tuple):
-        return max((item for item in value if isinstance(item, int)), default=0)
-    return header.number(key, 0)
+        return max((item for item in value if isinstance(item, int) and item > 0), default=0)
+    return max(0, header.number(key, 0))
 
 
 def _float(header: Header, key: str) -> float | None:

@@ -111,14 +111,22 @@ def _pip(host: Host, wanted: Package, package: Package, progress: Progress, kind
 
 
 def _progress_bar() -> str:
-    from importlib.metadata import version
+    """pip's machine-readable progress came with 24.1; an older pip refuses the word."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    major, minor = (int(part) for part in version("pip").split(".")[:2])
-    return "raw" if (major, minor) >= (24, 1) else "on"
+    try:
+        found = re.match(r"(\d+)\.(\d+)", version("pip"))
+    except PackageNotFoundError:
+        found = None
+    return "raw" if found and (int(found[1]), int(found[2])) >= (24, 1) else "on"
 
 
 def _explained(host: Host, wanted: Package, said: list[str], error: CommandFailed) -> OrinError:
     text = "\n".join(said)
+    if "No module named pip" in text:
+        return OrinError(
+            f"{sys.executable} has no pip", f"run {sys.executable} -m ensurepip, then the same command again"
+        )
     if "No space left on device" in text:
         return OrinError(f"no space left in {host.cache} for {wanted.requirement}", f"free some space, then {RESUMES}")
     if versions := re.search(r"from versions: (?!none)([^)]+)", text):

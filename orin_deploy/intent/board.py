@@ -28,7 +28,7 @@ def require_at_hand(profile: Profile, device: Device) -> None:
     assert board is not None
     raise Refused(
         f"profile {profile.name} is for module {' or '.join(board.modules)}, and this is {here}",
-        "use --profile auto; `orin-deploy plan` shows what it would do there; --force goes on with this machine's facts",
+        "use --profile auto; `orin-deploy plan` shows what it would do there; --force goes on with what is here",
     )
 
 

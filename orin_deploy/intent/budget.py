@@ -9,7 +9,7 @@ from orin_deploy.errors import Refused
 from orin_deploy.facts.device import MIB
 from orin_deploy.facts.gguf_types import BY_NAME
 from orin_deploy.facts.model import Model, repacked_bytes
-from orin_deploy.intent.compute import HADAMARD, Batch, compute_bytes
+from orin_deploy.intent.compute import Batch, compute_bytes
 
 STEP = 256  # the engine rounds a slot's context up to this
 ENGINE_ROWS = ("weights", "KV cache", "compute", "output")  # rows that the server's own log lines show after start
@@ -172,22 +172,28 @@ def _batch(model: Model, serving: Serving) -> Batch:
     cells = _context(model, serving) // serving.slots
     tokens = min(cells * serving.slots, n_ubatch)
     window = model.sliding_window * (serving.parallel if serving.kv_unified else 1) + n_ubatch
-    heads = {(layer.head_k, layer.head_v) for layer in model.layers if layer.n_head_kv}
-    alike = len(heads) == 1  # the engine rotates quantised caches only where all heads have one size
-    head_k, head_v = next(iter(heads), (0, 0))
     return Batch(
         tokens=-(-tokens // serving.parallel) * serving.parallel,
         outputs=min(tokens, _outputs(serving)),
         cells=cells,
         cells_swa=cells if serving.swa_full else _padded(min(cells, window)),
         flash_attn=serving.flash_attn,
-        rotate_k=alike and _quantised(serving.cache_type_k) and head_k % HADAMARD == 0,
-        rotate_v=alike and _quantised(serving.cache_type_v) and head_v > 0 and head_v % HADAMARD == 0,
+        rotate_k=_rotation(
+            serving.cache_type_k, {layer.head_k for layer in model.layers if layer.n_head_kv}, largest=True
+        ),
+        rotate_v=_rotation(serving.cache_type_v, {layer.head_v for layer in model.layers if layer.n_head_kv}),
     )
 
 
-def _quantised(cache_type: str) -> bool:
-    return BY_NAME[cache_type.upper()].block > 1
+def _rotation(cache_type: str, heads: set[int], *, largest: bool = False) -> int:
+    """Rows of the Hadamard matrix for a quantised cache (llama-kv-cache.cpp); 0 where heads differ or are no multiple.
+
+    Keys take the largest power of two that divides the head, values always 64.
+    """
+    head = next(iter(heads), 0)
+    if BY_NAME[cache_type.upper()].block == 1 or len(heads) != 1 or head == 0 or head % 64:
+        return 0
+    return head & -head if largest else 64
 
 
 def _outputs(serving: Serving) -> int:

@@ -16,20 +16,22 @@ from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model
 
 F32, I32, I64, F16 = 4, 4, 8, 2
-HADAMARD = 64  # llama-kv-cache.cpp rotates quantised keys and values where the head size is a multiple of this
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What the graph is built for. `cells` and `cells_swa` are one sequence's cells, as the attention sees them."""
+    """What the graph is built for. `cells` and `cells_swa` are one sequence's cells, as the attention sees them.
+
+    `rotate_k` and `rotate_v` are the sizes of the matrices that quantised keys and values are turned by; 0 for none.
+    """
 
     tokens: int
     outputs: int
     cells: int
     cells_swa: int
     flash_attn: bool
-    rotate_k: bool
-    rotate_v: bool
+    rotate_k: int
+    rotate_v: int
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,13 @@ def compute_bytes(model: Model, batch: Batch, *, gpu: bool) -> ComputeBytes:
 
 def _inputs(graph: _Graph, model: Model, batch: Batch) -> None:
     """In the order in which the graph first meets them, which is the order in which they get their places."""
-    rotation = HADAMARD
-    while model.layers[0].head_k % (2 * rotation) == 0:
-        rotation *= 2
     widest_v = max(layer.n_head_kv * layer.head_v for layer in model.layers)
     for sliding in dict.fromkeys(layer.sliding for layer in model.layers):
         if batch.rotate_k:
-            graph.input(f"k_rot{sliding}", rotation * rotation * F32)
+            graph.input(f"k_rot{sliding}", batch.rotate_k**2 * F32)
         graph.input("positions", batch.tokens * I32)
         if batch.rotate_v:
-            graph.input(f"v_rot{sliding}", HADAMARD * HADAMARD * F32)
+            graph.input(f"v_rot{sliding}", batch.rotate_v**2 * F32)
         graph.input(f"k_slots{sliding}", batch.tokens * I64)
         # Without flash attention the values lie transposed, and each element is told its own place.
         graph.input(f"v_slots{sliding}", batch.tokens * I64 * (1 if batch.flash_attn else widest_v))

@@ -91,7 +91,7 @@ def resolve(
         service=_service(name, decided, settings, engine, weights, device, around),
         budget=budget,
         sources={key: setting.source for key, setting in decided.items()},
-        warnings=(*_warnings(profile, device, _toolkit(device)[1]), *engine.warnings, *engine.needs),
+        warnings=(*_warnings(profile, device, _toolkit(device)[1]), *engine.warnings),
     )
 
 
@@ -179,11 +179,8 @@ def _text(value: Value) -> str | None:
 def _warnings(profile: Profile, device: Device, toolkit_warning: str | None) -> tuple[str, ...]:
     found = []
     if device.assumed is not None:
-        found.append(
-            f"no {profile.name} board is at hand: the board's facts stand in (JetPack {device.jetson.jetpack}, idle memory)"
-            if device.jetson
-            else f"no {profile.name} board is at hand: the board's facts stand in"
-        )
+        jetpack = f" with JetPack {device.jetson.jetpack}" if device.jetson else ""
+        found.append(f"no {profile.name} board is at hand: the board's facts stand in{jetpack}, nothing running")
     if toolkit_warning is not None:
         found.append(toolkit_warning)
     return (*found, *board.disagreements(profile, device))

@@ -167,6 +167,12 @@ def starts(lines: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group) for group in groups if group)
 
 
+def is_restart(start: Sequence[str]) -> bool:
+    """A start's own mark says that the supervisor repeats an earlier one: "…, start 2, …"."""
+    match = re.match(re.escape(START_MARK) + r", start (\d+)", start[0]) if start else None
+    return match is not None and int(match[1]) > 1
+
+
 def reason(lines: Sequence[str]) -> tuple[str, str] | None:
     """Why the server ended, by the last start in the log: what is true and what to do; None when it does not say."""
     last = starts(lines)[-1] if lines else ()

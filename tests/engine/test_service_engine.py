@@ -180,7 +180,8 @@ def test_a_thread_pinned_elsewhere_is_found(host: Host, make: Make) -> None:
         pytest.skip("needs two CPUs")
     spec = make()
     proof = up(host, spec)
-    os.sched_setaffinity(max(procfs.threads(proof.pid)), {0})
+    # One of the HTTP threads, which come first: two compute threads that wait for each other on one CPU take minutes.
+    os.sched_setaffinity(sorted(procfs.threads(proof.pid))[1], {0})
     assert "threads run on CPUs 0, planned 0-1" in plan(host, spec).why
     with pytest.raises(OrinError, match="service step's read-back differs: threads run on CPUs 0, planned 0-1"):
         verify.verify(host, spec, quiet)
@@ -204,13 +205,3 @@ def test_with_an_api_key(host: Host, make: Make, tmp_path: Path) -> None:
     up(host, spec)
     assert host.http("GET", f"{spec.service.endpoint}/props").status == 401
     assert plan(host, spec).actions == ()
-
-
-def test_new_lines_of_the_log_are_followed(host: Host, make: Make) -> None:
-    spec = make()
-    up(host, spec)
-    host.sleep = lambda seconds: verify.verify(host, spec, quiet)  # type: ignore[method-assign, assignment]
-    seen = service.log_lines(host, spec.name)
-    lines = service.follow_log(host, spec.name)
-    followed = [next(lines) for _ in range(5)]
-    assert tuple(followed) == service.log_lines(host, spec.name)[len(seen) :][:5]

@@ -28,6 +28,7 @@ def test_life_under_systemd(tmp_path: Path, engine_bin: Path, smollm2: Path) -> 
     assert said["second"] is None, "a plan after apply is empty"
     assert said["threads"] == [[1]]
     assert said["uid"] not in (0, os.getuid()), "the server has a user of its own"
+    assert said["followed"]
     assert said["after_kill"] is None, "systemd starts a killed server again"
     assert "--ctx-size 1024 -> 2048" in said["change"]
     assert "truncated or corrupt" in said["failure"]

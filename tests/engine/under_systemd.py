@@ -18,6 +18,17 @@ from orin_deploy.parts import service
 from tests.specs import free_port, make_spec
 
 
+class Asking(Host):
+    """A host that asks the server something whenever somebody sleeps."""
+
+    def __init__(self, spec: Spec) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def sleep(self, seconds: float) -> None:
+        verify.verify(Host(), self.spec, quiet)
+
+
 def quiet(fraction: float | None, text: str) -> None:
     pass
 
@@ -67,6 +78,8 @@ def life(engine_bin: Path, model: Path, data: Path) -> dict[str, Any]:
     state = service.inspect(host, spec)
     said["threads"] = sorted({cpus for _, cpus in state.server.threads}) if state.server else None
     said["uid"] = os.stat(f"/proc/{proof.pid}").st_uid
+
+    said["followed"] = next(service.follow_log(Asking(spec), spec.name))
 
     os.kill(proof.pid, signal.SIGKILL)
     deadline = time.monotonic() + 20

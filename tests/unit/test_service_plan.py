@@ -373,3 +373,6 @@ def test_why_a_server_ended() -> None:
     # The start that failed told why; the one after it was cut off.
     lines = (f"{START_MARK}, start 1", "error: invalid argument: --nope", f"{START_MARK}, start 2")
     assert "--nope" in verify.failure(lines, "exit code 1", "x").message
+    # What an earlier run of another day died of is not why this one did.
+    later = (*lines[:2], f"{START_MARK}, start 1", "fine so far")
+    assert "memory" in verify.failure(later, "signal 9 (SIGKILL)", "x").message

@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
         "no permission to write where the build writes",
         "run it with sudo, or set ORIN_DEPLOY_HOME to a folder of your own",
     ),
-    # llama.cpp issues 2004 (Orin), 10555 (Xavier) and 12826 (__Poly8x8_t): a header guard that lets nvcc see NEON types.
+    # llama.cpp issues 2004 (Orin), 10555 (Xavier), 12826 (__Poly8x8_t): a header guard lets nvcc see NEON types.
     _rule(
         "build.nvcc-neon-fp16",
         r'identifier "__(?:fp16|(?:Poly|Int|Uint|Float|Bfloat)\d+x\d+_t)" is undefined',

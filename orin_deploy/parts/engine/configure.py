@@ -21,7 +21,7 @@ def build_step(spec: Spec, state: EngineState) -> Step:
     return Step(
         "engine",
         "build",
-        f"{build.key} for {what}, {where}, about {_duration(build.estimate_s)} without a compiler cache",
+        f"{build.key} for {what}, {where}",
         (
             *_forget(build, state),
             *_compile(spec, state),
@@ -96,8 +96,3 @@ def _capture(build: Build, state: EngineState | None) -> tuple[Action, ...]:
         for flag, name, has in wanted
         if not has
     )
-
-
-def _duration(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -34,7 +34,7 @@ def plan(spec: Spec, state: ServiceState) -> tuple[Step, ...]:
     elif spec.service.manager == "systemd" and not state.enabled:
         reasons, actions = "it would not start at boot", _enable(state.where)
     else:
-        return (Step(NAME, _TITLE, _as_planned(state)),)
+        return (Step(NAME, _TITLE, _as_planned(state), hint=_hint(spec, state)),)
     undo = teardown(state.where, spec.service.manager)
     return (Step(NAME, _TITLE, reasons, actions, undo, _hint(spec, state)),)
 
