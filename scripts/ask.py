@@ -26,7 +26,7 @@ def main() -> None:
     print(f"Speed     {answer['timings']['predicted_per_second']:.1f} tokens/s on {status['model']}")
     print(f"Endpoint  {endpoint}/v1 (OpenAI API)\n\nNext:")
     for line in (
-        f"curl {endpoint}/v1/chat/completions -d '{{\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'",
+        f'curl {endpoint}/v1/chat/completions -d \'{{"messages":[{{"role":"user","content":"Hello"}}]}}\'',
         f"{command} status",
         f"{command} plan --profile agx32        what it would do on a Jetson AGX Orin 32GB",
         f"{command} up --set ctx_size=4096      change one thing; only what differs is done",

@@ -33,19 +33,20 @@ def prepared(shared_home: Path, pytestconfig: pytest.Config) -> Plan:
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with host.lock("pytest"):
         now = situation(host, wish, elsewhere=False)
+        say = _say(capture)
         for part in ("engine", "weights"):
-            plan = draft(host, wish, now, _say(capture))
+            plan = draft(host, wish, now, say)
             for step in plan.steps_of(part):
                 for action in step.actions:
-                    host.do(action, _say(capture))
-        plan = draft(host, wish, now, _say(capture))
+                    host.do(action, say)
+        plan = draft(host, wish, now, say)
     left = [step.name for step in (*plan.steps_of("engine"), *plan.steps_of("weights")) if step.actions]
     assert not left, f"did not take effect: {left}"
     return plan
 
 
 def _say(capture: object) -> Callable[[float | None, str], None]:
-    """Progress that is seen although pytest captures output: a line every 50 steps of the build."""
+    """Progress that is seen although pytest captures output: a line for every tenth of what takes long."""
     seen: set[int] = set()
 
     def say(fraction: float | None, text: str) -> None:

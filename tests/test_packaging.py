@@ -1,4 +1,4 @@
-"""The package as people get it: it resolves on JetPack's Pythons from wheels alone, and the wheel carries the profiles."""
+"""The package as people get it: it resolves on JetPack's Pythons from wheels, and the wheel carries the profiles."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["3.10", "3.12"], ids=["JetPack 6", "JetPack 7"])
 def test_dependencies_resolve_on_a_jetson_from_wheels_alone(wheel: Path, version: str, tmp_path: Path) -> None:
+    abis = (f"cp{version.replace('.', '')}", "abi3", "none")
+    platforms = ("manylinux_2_17_aarch64", "manylinux2014_aarch64", "manylinux_2_28_aarch64")
     done = pip(
         "install", "--dry-run", "--ignore-installed", "--quiet", "--only-binary=:all:",
-        "--python-version", version, "--implementation", "cp", "--abi", f"cp{version.replace('.', '')}", "--abi", "abi3",
-        "--abi", "none", "--platform", "manylinux_2_17_aarch64", "--platform", "manylinux2014_aarch64",
-        "--platform", "manylinux_2_28_aarch64", "--target", str(tmp_path / "none"),
+        "--python-version", version, "--implementation", "cp", "--target", str(tmp_path / "none"),
+        *(word for abi in abis for word in ("--abi", abi)),
+        *(word for platform in platforms for word in ("--platform", platform)),
         "--report", str(tmp_path / "report.json"), str(wheel),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -63,8 +65,11 @@ def test_the_installed_wheel_plans_in_a_clean_environment(wheel: Path, tmp_path:
     )
     done = subprocess.run(
         (str(tmp_path / "venv/bin/orin-deploy"), "plan", "--profile", "agx32", "--json"),
-        capture_output=True, text=True, cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "ORIN_DEPLOY_HOME": str(tmp_path / "home")},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "ORIN_DEPLOY_HOME": str(tmp_path / "home")},
+    )
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert "-DCMAKE_CUDA_ARCHITECTURES=87" in plan["spec"]["build"]["cmake"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from orin_deploy.deploy import verify
 from orin_deploy.deploy.plan import PARTS, Plan
-from orin_deploy.deploy.record import Record, plain, remember_undo
+from orin_deploy.deploy.record import Record, latest, plain, remember_undo, spec_of
 from orin_deploy.errors import CommandFailed, OrinError
 from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
@@ -67,32 +67,35 @@ def apply(host: Host, draft: Callable[[], Plan], record: Record, events: Events)
 
 
 def _serve(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events) -> Applied:
-    """Start the server, wait until it answers, prove it; on a failure put back the service that ran before."""
+    """Start the server, wait until it answers, prove it; when the new one fails, put back the one that ran before."""
     before = service.snapshot(host, plan.spec)
+    steps = plan.steps_of(service.NAME)
     try:
-        _perform(host, plan.spec, plan.steps_of(service.NAME), record, events)
-        proof_step = plan.proof_step
-        started = _begin(proof_step, events)
-        verify.await_ready(host, plan.spec, events.progress)
-        plan = draft()
-        _read_back(plan, service.NAME, record)
-        proof = verify.verify(host, plan.spec, events.progress)
-        _end(proof_step, started, record, events)
-    except BaseException as error:
-        if before is not None and isinstance(error, Exception):
-            events.note("putting back the service that ran before")
-            _put_back(host, plan.spec, before, error)
+        _perform(host, plan.spec, steps, record, events)
+        with _step(plan.proof_step, record, events):
+            verify.await_ready(host, plan.spec, events.progress)
+            plan = draft()
+            _read_back(plan, service.NAME, record)
+            proof = verify.verify(host, plan.spec, events.progress)
+    except Exception as error:
+        if any(step.actions for step in steps):
+            _retreat(host, plan.spec, before, error, events)
         raise
     return Applied(plan, True, proof)
 
 
-def _put_back(host: Host, spec: Spec, before: Any, error: Exception) -> None:
+def _retreat(host: Host, spec: Spec, before: service.Before | None, error: Exception, events: Events) -> None:
+    """Stop the service that failed; where one ran before it, start that again and wait until it answers."""
+    events.note("stopping it" if before is None else "putting back the service that ran before")
     try:
-        for action in service.restore(spec, before):
-            host.do(action)
+        for action in service.halt(host, spec) if before is None else service.restore(spec, before):
+            host.do(action, events.progress)
+        earlier = None if before is None else spec_of(latest(host, spec.name, "done"))
+        if earlier is not None:
+            verify.await_ready(host, earlier, events.progress)
     except OrinError as second:
         raise OrinError(
-            f"{error}; and the service that ran before could not be put back: {second.message}",
+            f"{error}; and what was there before could not be put back: {second.message}",
             f"orin-deploy logs --name {spec.name}",
         ) from error
 
@@ -101,38 +104,30 @@ def _perform(host: Host, spec: Spec, steps: tuple[Step, ...], record: Record, ev
     for step in steps:
         if not step.actions:
             continue
-        started = _begin(step, events)
-        try:
+        with _step(step, record, events):
             if step.undo:
                 remember_undo(host, spec.name, step.undo)
             for action in step.actions:
                 host.do(action, events.progress)
-        except CommandFailed as error:
-            _failed(step, started, record, events)
-            raise (engine.explain(error) if step.part == engine.NAME else error) from error
-        except OSError as error:
-            _failed(step, started, record, events)
-            raise translate(error, step) from error
-        except BaseException:
-            _failed(step, started, record, events)
-            raise
-        _end(step, started, record, events)
 
 
-def _begin(step: Step, events: Events) -> float:
+@contextmanager
+def _step(step: Step, record: Record, events: Events) -> Iterator[None]:
+    """Tell and record how a step goes; a failed command or system call becomes an error with its cause."""
+    began = time.monotonic()
     events.begin(step)
-    return time.monotonic()
-
-
-def _end(step: Step, started: float, record: Record, events: Events) -> None:
-    seconds = time.monotonic() - started
-    record.step(step.part, step.name, step.why, "done", seconds)
-    events.end(step, seconds)
-
-
-def _failed(step: Step, started: float, record: Record, events: Events) -> None:
-    events.fail(step)
-    record.step(step.part, step.name, step.why, "failed", time.monotonic() - started)
+    try:
+        yield
+    except BaseException as error:
+        events.fail(step)
+        record.step(step.part, step.name, step.why, "failed", time.monotonic() - began)
+        if isinstance(error, CommandFailed) and step.part == engine.NAME:
+            raise engine.explain(error) from error
+        if isinstance(error, OSError):
+            raise translate(error, step) from error
+        raise
+    record.step(step.part, step.name, step.why, "done", time.monotonic() - began)
+    events.end(step, time.monotonic() - began)
 
 
 def _read_back(plan: Plan, part: str, record: Record) -> None:

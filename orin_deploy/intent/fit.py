@@ -64,7 +64,7 @@ def _fitted(most: int, model: Model, serving: Serving, fitted: tuple[int, int] |
 
 
 def _limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tuple[int, str]:
-    """Bytes that can be had, and what sets the bound: the tightest of the user's, the cgroup's and what is available."""
+    """Bytes that can be had and what bounds them: the tightest of the user's limit, the cgroup's, what is available."""
     memory = device.memory
     own = " and what this deployment holds" if own_bytes else ""
     name = f"MemTotal less idle use ({device.assumed})" if device.assumed else f"MemAvailable{own}"

@@ -29,7 +29,9 @@ def orin(tmp_path: Path, engine_bin: Path, smollm2: Path) -> Iterator[Command]:
 def chat(port: int, **options: Any) -> Any:
     payload = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8, **options}
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(payload).encode(), {"Content-Type": "application/json"}
+        f"http://127.0.0.1:{port}/v1/chat/completions",
+        json.dumps(payload).encode(),
+        {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
@@ -116,8 +118,8 @@ def test_a_fitted_context_stays_although_memory_never_is_twice_the_same(orin: Co
 def test_the_old_service_still_runs_when_the_new_one_fails(orin: Command, tmp_path: Path, smollm2: Path) -> None:
     assert orin.up().code == 0
     broken = tmp_path / "broken.gguf"
-    # Sound as far as a header tells, but of an architecture that this engine cannot run.
-    broken.write_bytes(smollm2.read_bytes().replace(b"tokenizer.ggml.pre\x08\0\0\0\x06\0\0\0\0\0\0\0smollm", b"tokenizer.ggml.pre\x08\0\0\0\x06\0\0\0\0\0\0\0nopepe"))
+    # Sound as far as a header tells, but with a pre-tokenizer that this engine does not know.
+    broken.write_bytes(smollm2.read_bytes().replace(b"\x06\0\0\0\0\0\0\0smollm", b"\x06\0\0\0\0\0\0\0nopepe", 1))
     failed = orin("up", *orin.words, "--model", str(broken))
     assert failed.code == 1
     assert "nopepe" in failed.err
@@ -181,7 +183,7 @@ def test_interrupted_and_run_again_ends_the_same(orin: Command) -> None:
     first.send_signal(signal.SIGINT)
     assert first.wait(timeout=30) == 130
     first.communicate()
-    assert orin("status", "--json").json["outcome"] == "interrupted"
+    assert orin("status", "--name", "host", "--json").json["outcome"] == "interrupted"
     assert orin.up().code == 0
     assert chat(orin.port)
 

@@ -131,9 +131,9 @@ def test_an_interrupt_ends_the_whole_process_group(host: Host, tmp_path: Path) -
 
 
 def test_the_second_holder_of_the_lock_names_the_first(host: Host) -> None:
-    with host.lock("orin-deploy up --profile host"):
-        with pytest.raises(OrinError, match=rf"orin-deploy up --profile host.*process {os.getpid()}"):
-            host.lock("orin-deploy down").__enter__()
+    says = rf"orin-deploy up --profile host.*process {os.getpid()}"
+    with host.lock("orin-deploy up --profile host"), pytest.raises(OrinError, match=says):
+        host.lock("orin-deploy down").__enter__()
     with host.lock("orin-deploy down"):
         pass
 

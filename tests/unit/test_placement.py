@@ -70,5 +70,5 @@ def test_more_threads_than_cpus_is_refused_with_the_number_that_works() -> None:
 
 
 def test_an_offline_cpu_is_refused_with_those_that_can_be_used() -> None:
-    with pytest.raises(Refused, match="CPU 4-5.*usable are 0-3"):
+    with pytest.raises(Refused, match=r"CPU 4-5.*usable are 0-3"):
         place(cpu((0, 1, 2, 3), (0, 1, 2, 3, 4, 5)), values(**{"placement.cpus": "3-5"}))
