@@ -57,7 +57,7 @@ def _model_name(spec: Spec) -> str:
 def _settings(spec: Spec) -> list[tuple[str, str, str]]:
     """Server options that are passed, and the other keys that somebody set."""
     rows = [(key, str(setting.value), setting.source) for key, setting in sorted(spec.settings.items())]
-    return [(key, value if len(value) <= 60 else value[:57] + "...", source) for key, value, source in rows]
+    return [(key, value if len(value) <= 40 else "..." + value[-37:], source) for key, value, source in rows]
 
 
 def show_budget(budget: Budget, console: Console) -> None:
@@ -77,7 +77,9 @@ def _steps(plan: Plan, console: Console, actions: bool) -> None:
     for number, step in enumerate(steps, 1):
         due = bool(step.actions) or (step is plan.proof_step and plan.proof_due)
         mark = "do" if due else "ok"
-        estimate = f" (about {roughly(step.seconds)})" if due and step.seconds else ""
+        # Build times were measured on x86; an Arm core takes longer.
+        about = "about" if plan.spec.device.machine == "x86_64" else "at least"
+        estimate = f" ({about} {roughly(step.seconds)})" if due and step.seconds else ""
         console.say(f"  {number}. [{mark}] {step.part}: {step.name}{estimate}: {step.why}")
         for action in step.actions if actions else ():
             console.say(f"       {action}")
