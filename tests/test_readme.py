@@ -1,4 +1,4 @@
-"""The README claims what is so: its plan is what `plan` prints, its files and verbs exist, its profile example is valid."""
+"""The README claims what is so: its plan is what `plan` prints, its files and verbs exist, its profile is valid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ README = (PROJECT / "README.md").read_text()
 
 
 def test_the_transcript_is_what_plan_prints() -> None:
-    done = subprocess.run((sys.executable, "scripts/readme-plan", "--check"), cwd=PROJECT, capture_output=True, text=True)
+    words = (sys.executable, "scripts/readme-plan", "--check")
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -97,7 +97,7 @@ def version(console: Console) -> None:
 def gguf(reference: str, ctx_size: int | None, tensors: bool, folder: str | None, console: Console) -> None:
     """Header facts, and the memory the model needs at a context on this machine's CPU."""
     host = Host()
-    found = find_model(host, reference, search_path(folder, host.environ), console.events().progress)
+    found = find_model(host, reference, search_path(folder, host.environ), None, console.events().progress)
     model = found.model
     context = ctx_size or min(model.n_ctx_train, 4096) or 4096
     budget = alone(model, context, inspect(host))

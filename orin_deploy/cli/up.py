@@ -73,7 +73,7 @@ def _carry_out(
     """Apply and measure, with the record telling at every moment how far it came; returns the record's data."""
     record.update(spec=plain(planned.spec), versions={"orin_deploy": __version__, "python": platform.python_version()})
     try:
-        applied = apply(host, lambda: draft(host, wish, now, events.progress), record, events)
+        applied = apply(host, planned, lambda: draft(host, wish, now, events.progress), record, events)
         record.update(spec=plain(applied.plan.spec), proof=plain(applied.proof))
         if applied.proof is not None:
             record.update(measurement=plain(_measured(host, applied, record, events)))

@@ -45,13 +45,12 @@ class Applied:
     proof: verify.Proof | None
 
 
-def apply(host: Host, draft: Callable[[], Plan], record: Record, events: Events) -> Applied:
-    """Bring the machine to the plan that `draft` makes of it.
+def apply(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events) -> Applied:
+    """Bring the machine to the plan.
 
-    The plan is drafted again after each part: then the built binary's own --help and the fetched file's own header
+    It is drafted again after each part: then the built binary's own --help and the fetched file's own header
     decide what follows, and a part whose steps did not take effect fails by name. Raises OrinError.
     """
-    plan = draft()
     changed = False
     for part in PARTS:
         steps = plan.steps_of(part.NAME)

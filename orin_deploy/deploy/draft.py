@@ -13,9 +13,11 @@ from orin_deploy.facts.device import Device
 from orin_deploy.facts.inspect import inspect
 from orin_deploy.host import Host, Progress
 from orin_deploy.intent import board, profile
+from orin_deploy.intent.fit import Fitted
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import Around, choose_build, deployment_name, layer, resolve
+from orin_deploy.intent.spec import Setting, WeightFile, Weights
 from orin_deploy.parts import engine, service
 
 
@@ -54,8 +56,8 @@ def draft(host: Host, request: Request, now: Situation, progress: Progress) -> P
     previous = record.latest(host, now.name)
     values = layer(now.profile, request.sets)
     build = choose_build(now.device, values, str(host.data))
-    wanted = request.model or str(values["model"].value or now.profile.model)
-    found = find_model(host, wanted, now.search, progress)
+    values["model"] = _model(request, now.profile, values["model"])
+    found = find_model(host, str(values["model"].value), now.search, _files(previous), progress)
     around = Around(
         data=str(host.data),
         is_root=host.is_root,
@@ -67,16 +69,35 @@ def draft(host: Host, request: Request, now: Situation, progress: Progress) -> P
     return plan(host, spec, _proved_pid(previous))
 
 
-def _fitted(previous: dict[str, Any] | None) -> tuple[int, int] | None:
-    """The context that was fitted to memory for this deployment, and the record it stands in.
+def _model(request: Request, chosen: Profile, option: Setting) -> Setting:
+    """The model wanted, and who wants it."""
+    if request.model is not None:
+        return Setting(request.model, "--model")
+    return option if option.value is not None else Setting(chosen.model, f"profile {chosen.name}")
+
+
+def _fitted(previous: dict[str, Any] | None) -> Fitted | None:
+    """The context that was fitted to memory for this deployment.
 
     Memory is never twice the same to the byte; without this a second `up` would fit another context and restart."""
     if previous is None or previous.get("outcome") not in ("done", "running"):
         return None
-    spec = previous.get("spec") or {}
-    if not str((spec.get("sources") or {}).get("ctx_size", "")).startswith("fitted"):
+    try:
+        setting, budget = previous["spec"]["settings"]["ctx_size"], previous["spec"]["budget"]
+        total = sum(row["bytes"] for row in budget["rows"])
+        fitted = Fitted(setting["value"], previous["record"], total, budget["limit_bytes"], budget["limit_source"])
+        return fitted if setting["source"].startswith("fitted") else None
+    except (KeyError, TypeError, AttributeError):  # no spec yet, or a record of another version
         return None
-    return int(spec["settings"]["ctx_size"]["value"]), int(previous["record"])
+
+
+def _files(previous: dict[str, Any] | None) -> Weights | None:
+    """The files that the last record resolved its reference to: with them a plan needs no network a second time."""
+    told = ((previous or {}).get("spec") or {}).get("weights")
+    try:
+        return Weights(told["reference"], tuple(WeightFile(**file) for file in told["files"])) if told else None
+    except (KeyError, TypeError):
+        return None
 
 
 def _proved_pid(previous: dict[str, Any] | None) -> int | None:

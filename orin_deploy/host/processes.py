@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orin_deploy.errors import OrinError
+from orin_deploy.host.procfs import PROC
 
 if TYPE_CHECKING:
     from orin_deploy.host.machine import Machine
@@ -40,24 +41,24 @@ class Identity:
     boot: str
 
 
-def identify(pid: int) -> Identity | None:
+def identify(pid: int, proc: Path = PROC) -> Identity | None:
     """Who has this process number now; None when nobody has, or only one that is dead and not yet collected."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        stat = (proc / str(pid) / "stat").read_text()
+        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
     fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may hold spaces and parentheses
     return None if fields[0] in "ZXx" else Identity(pid, int(fields[19]), boot)
 
 
-def is_alive(who: Identity | None) -> bool:
-    return who is not None and identify(who.pid) == who
+def is_alive(who: Identity | None, proc: Path = PROC) -> bool:
+    return who is not None and identify(who.pid, proc) == who
 
 
-def started(who: Identity) -> float:
+def started(who: Identity, proc: Path = PROC) -> float:
     """When a process started, in seconds since the epoch by today's clock."""
-    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    uptime = float((proc / "uptime").read_text().split()[0])
     return time.time() - uptime + who.ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -142,12 +143,12 @@ def write_state(launch: Path, state: State) -> None:
     temporary.replace(state_path(launch))
 
 
-def running(launch: Path) -> Running | None:
+def running(launch: Path, proc: Path = PROC) -> Running | None:
     """The supervised server of a launch file; None when nothing runs and no supervisor has given up."""
-    state = _settled_state(launch)
+    state = _settled_state(launch, proc)
     if state is None:
         return None
-    supervised, serving = is_alive(state.supervisor), is_alive(state.server)
+    supervised, serving = is_alive(state.supervisor, proc), is_alive(state.server, proc)
     if not supervised and not serving and state.state != FAILED:
         return None
     server = state.server if serving else None
@@ -155,22 +156,22 @@ def running(launch: Path) -> Running | None:
         state=RUNNING if serving else (FAILED if state.state == FAILED else BACKING_OFF),
         supervisor=state.supervisor.pid if supervised else None,
         server=server.pid if server else None,
-        since=started(server) if server else None,
+        since=started(server, proc) if server else None,
         starts=state.starts,
         failures=state.failures,
         exit=state.exit,
     )
 
 
-def _settled_state(launch: Path) -> State | None:
+def _settled_state(launch: Path, proc: Path) -> State | None:
     """The state on disk, once the supervisor has noticed what became of its server."""
     state = read_state(launch)
     deadline = time.monotonic() + _NOTICED_WITHIN_S
     while (
         state is not None
         and state.state == RUNNING
-        and not is_alive(state.server)
-        and is_alive(state.supervisor)
+        and not is_alive(state.server, proc)
+        and is_alive(state.supervisor, proc)
         and time.monotonic() < deadline
     ):
         time.sleep(0.01)

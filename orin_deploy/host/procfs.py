@@ -1,4 +1,7 @@
-"""What the kernel tells of a process: its words, its surroundings, its threads' CPUs, its memory, its ports."""
+"""What the kernel tells of a process: its words, its surroundings, its threads' CPUs, its memory, its ports.
+
+`proc` is where the machine's /proc lies: for a virtual machine below its root.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +13,40 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _LISTENING = "0A"
+PROC = Path("/proc")
 
 
-def command(pid: int) -> tuple[str, ...] | None:
+def command(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
     """A process's words, or None when it is gone or another user's."""
-    return _words(pid, "cmdline")
+    return _words(proc / str(pid) / "cmdline")
 
 
-def environment(pid: int) -> dict[str, str] | None:
+def environment(pid: int, proc: Path = PROC) -> dict[str, str] | None:
     """The environment a process was started with, or None when it is gone or another user's."""
-    words = _words(pid, "environ")
+    words = _words(proc / str(pid) / "environ")
     return None if words is None else dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def program(pid: int) -> str | None:
+def program(pid: int, proc: Path = PROC) -> str | None:
     """The file a process executes, " (deleted)" behind it when that was replaced; None when it cannot be known."""
     try:
-        return os.readlink(f"/proc/{pid}/exe")
+        return os.readlink(proc / str(pid) / "exe")
     except OSError:
         return None
 
 
-def cgroup(pid: int) -> str:
+def cgroup(pid: int, proc: Path = PROC) -> str:
     """The control groups a process is in, as the kernel lists them; empty when it is gone."""
     try:
-        return Path(f"/proc/{pid}/cgroup").read_text()
+        return (proc / str(pid) / "cgroup").read_text()
     except OSError:
         return ""
 
 
-def threads(pid: int) -> dict[int, tuple[int, ...]]:
+def threads(pid: int, proc: Path = PROC) -> dict[int, tuple[int, ...]]:
     """The CPUs each thread of a process may run on, by thread number; empty when the process is gone."""
     allowed = {}
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+    for status in (proc / str(pid) / "task").glob("*/status"):
         try:
             text = status.read_text()
         except OSError:  # a thread that ended meanwhile
@@ -52,42 +56,44 @@ def threads(pid: int) -> dict[int, tuple[int, ...]]:
     return allowed
 
 
-def memory(pid: int) -> dict[str, int]:
+def memory(pid: int, proc: Path = PROC) -> dict[str, int]:
     """Resident bytes of a process: `anon` its own, `file` mapped files (a model under mmap), `shmem` shared."""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
+        text = (proc / str(pid) / "status").read_text()
     except OSError:
         return {}
     return {kind.lower(): int(kib) * 1024 for kind, kib in re.findall(r"^Rss(\w+):\s*(\d+) kB", text, re.MULTILINE)}
 
 
-def port_holder(port: int, host: str = "127.0.0.1", likely: int | None = None) -> tuple[int | None, str] | None:
+def port_holder(
+    port: int, host: str = "127.0.0.1", likely: int | None = None, proc: Path = PROC
+) -> tuple[int | None, str] | None:
     """Who listens where a server on `host` and `port` would: process number and words, or None when it is free.
 
     The process `likely` is asked first: looking into every process takes a while. The number is None for a process
     that this user may not look into.
     """
-    sockets = {f"socket:[{inode}]" for address, inode in _listeners(port) if _collide(address, host)}
+    sockets = {f"socket:[{inode}]" for address, inode in _listeners(port, proc) if _collide(address, host)}
     if not sockets:
         return None
     first = () if likely is None else (str(likely),)
-    for number in (*first, *(name for name in os.listdir("/proc") if name.isdecimal())):
-        if not sockets.isdisjoint(_open_files(number)):
-            return int(number), " ".join(command(int(number)) or ("an unnamed program",))
+    for number in (*first, *(name for name in os.listdir(proc) if name.isdecimal())):
+        if not sockets.isdisjoint(_open_files(proc / number)):
+            return int(number), " ".join(command(int(number), proc) or ("an unnamed program",))
     return None, "a program of another user"
 
 
-def _open_files(number: str) -> Iterator[str]:
+def _open_files(process: Path) -> Iterator[str]:
     try:
-        for name in os.listdir(f"/proc/{number}/fd"):
-            yield os.readlink(f"/proc/{number}/fd/{name}")
+        for name in os.listdir(process / "fd"):
+            yield os.readlink(process / "fd" / name)
     except OSError:  # another user's process, or one that ended meanwhile
         return
 
 
-def _words(pid: int, name: str) -> tuple[str, ...] | None:
+def _words(file: Path) -> tuple[str, ...] | None:
     try:
-        raw = Path(f"/proc/{pid}/{name}").read_bytes()
+        raw = file.read_bytes()
     except OSError:
         return None
     return (
@@ -103,11 +109,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _listeners(port: int) -> Iterator[tuple[str, str]]:
+def _listeners(port: int, proc: Path) -> Iterator[tuple[str, str]]:
     """Address and socket inode of every listener on a TCP port."""
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         try:
-            lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+            lines = (proc / "net" / name).read_text().splitlines()[1:]
         except OSError:
             continue
         for fields in map(str.split, lines):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from orin_deploy.errors import Refused
 from orin_deploy.facts.cpu import ggml_features
@@ -15,19 +15,32 @@ from orin_deploy.intent.spec import Build, Setting
 _ROPE_KEYS = ("rope_scaling", "rope_scale", "rope_freq_scale", "rope_freq_base", "yarn_orig_ctx", "override_kv")
 """Options by which a user stretches a model beyond its training context on purpose."""
 
+_FITTED, _SET_LIMIT = "fitted to memory", "memory.limit_mib"
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A context that was fitted earlier: the record it stands in, and the budget it was fitted to."""
+
+    ctx_size: int
+    record: int
+    total_bytes: int
+    limit_bytes: int
+    limit_source: str
+
 
 def fit(
     model: Model,
     values: Mapping[str, Setting],
     engine: Build,
     device: Device,
-    fitted: tuple[int, int] | None,
+    fitted: Fitted | None,
     own_bytes: int,
 ) -> tuple[Setting, Budget]:
     """The context as it will be passed and the budget at it.
 
-    `fitted` is a context fitted earlier and its record: it stays while it still fits. Raises Refused (exit code 4)
-    with need, limit and the largest context that fits.
+    A context fitted earlier stays while it still fits and nothing but the free memory has changed. Raises Refused
+    (exit code 4) with need, limit and the largest context that fits.
     """
     limit, limit_source = _limit(device, values, own_bytes)
     reserve = int(str(values["memory.reserve_mib"].value)) * MIB
@@ -45,7 +58,12 @@ def fit(
 
     if asked.value == "auto":
         most = fit_context(model, serving, limit_bytes=limit, reserve_bytes=reserve)
-        setting = _fitted(most or STEP * serving.parallel, model, serving, fitted)
+        most = most or STEP * serving.parallel
+        if fitted is not None and fitted.ctx_size <= most and _same(fitted, budget(fitted.ctx_size)):
+            setting = Setting(fitted.ctx_size, f"{_FITTED}, record {fitted.record}")
+        else:
+            everything = most >= model.n_ctx_train * serving.slots
+            setting = Setting(most, f"{_FITTED}: all the model was trained for" if everything else _FITTED)
     else:
         setting = asked
         _check_training(model, asked, values, serving)
@@ -56,11 +74,12 @@ def fit(
     return setting, planned
 
 
-def _fitted(most: int, model: Model, serving: Serving, fitted: tuple[int, int] | None) -> Setting:
-    if fitted is not None and fitted[0] <= most:
-        return Setting(fitted[0], f"fitted to memory, record {fitted[1]}")
-    everything = most >= model.n_ctx_train * serving.slots
-    return Setting(most, "fitted to memory: all the model was trained for" if everything else "fitted to memory")
+def _same(fitted: Fitted, now: Budget) -> bool:
+    """It takes what it took, and nobody has set another limit: what is free moves by itself, a set limit does not."""
+    before = (fitted.limit_source, fitted.limit_bytes)
+    after = (now.limit_source, now.limit_bytes)
+    set_by_hand = any(source.startswith(_SET_LIMIT) for source, _ in (before, after))
+    return fitted.total_bytes == now.total_bytes and (not set_by_hand or before == after)
 
 
 def _limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tuple[int, str]:
@@ -75,7 +94,7 @@ def _limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tup
         )
     asked = values["memory.limit_mib"]
     if asked.value not in ("auto", None):
-        bounds.append((int(str(asked.value)) * MIB, f"memory.limit_mib ({asked.source})"))
+        bounds.append((int(str(asked.value)) * MIB, f"{_SET_LIMIT} ({asked.source})"))
     return min(bounds)
 
 

@@ -12,7 +12,7 @@ from orin_deploy.facts import jetson
 from orin_deploy.facts.device import MIB, CudaToolkit, Device
 from orin_deploy.facts.model import Model
 from orin_deploy.intent import board, build, options
-from orin_deploy.intent.fit import fit
+from orin_deploy.intent.fit import Fitted, fit
 from orin_deploy.intent.option_table import OWN, SERVER
 from orin_deploy.intent.placement import place
 from orin_deploy.intent.profile import Profile
@@ -27,14 +27,13 @@ class Around:
     """What else a decision needs to know.
 
     `data` is our data folder; `help_text` the built server's own --help, None before the first build. `fitted` is the
-    context that was fitted for the server that runs now, with the record it stands in; `own_bytes` is the memory that
-    this server would give back.
+    context that was fitted for the server that runs now; `own_bytes` is the memory that this server would give back.
     """
 
     data: str
     is_root: bool
     help_text: str | None = None
-    fitted: tuple[int, int] | None = None
+    fitted: Fitted | None = None
     own_bytes: int = 0
 
 
@@ -116,7 +115,7 @@ def _decided(values: Mapping[str, Setting], placement: Placement, engine: Build)
 
 def _named(values: Mapping[str, Setting], weights: Weights, alias: str) -> dict[str, Setting]:
     """The file to serve, and the name clients see unless somebody chose one."""
-    named = {"model": Setting(weights.files[0].path, values["model"].source if values["model"].value else "profile")}
+    named = {"model": replace(values["model"], value=weights.files[0].path)}
     return named if values["alias"].value else {**named, "alias": Setting(alias, "the model's name")}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.engine.command import Command, command
+from tests.faulty_server import FaultyServer
 
 pytestmark = pytest.mark.engine
 
@@ -243,3 +244,25 @@ def test_two_deployments_side_by_side(orin: Command) -> None:
     assert orin("down", "--name", "second").code == 0
     assert answers(orin.port)
     assert not answers(port)
+
+
+def test_a_model_from_the_hub_then_without_the_network(
+    orin: Command, smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FaultyServer() as hub:
+        hub.serve_repo("owner/SmolLM2-GGUF", {"SmolLM2-Q4_1.gguf": smollm2.read_bytes(), "README.md": b"hello"})
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        words = (*orin.words, "--model", "hf:owner/SmolLM2-GGUF:Q4_1")
+        plan = orin("plan", *words, "--json")
+        assert plan.code == 0, plan.err
+        assert plan.json["spec"]["model"]["known_from"] == "header"
+        read = sum(int(seen.sent or 0) for seen in hub.seen)
+        assert read < smollm2.stat().st_size / 10, "the header is enough for a plan"
+        up = orin("up", *words, "--json")
+        assert up.code == 0, up.err
+    again = orin("up", *words, "--json")
+    assert again.code == 0, again.err
+    assert not again.json["changed"]
+    gone = orin("plan", *orin.words, "--model", "hf:owner/other:Q4_1")
+    assert gone.code == 1
+    assert "hint:" in gone.err

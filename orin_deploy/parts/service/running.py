@@ -43,7 +43,7 @@ def status(host: Host, name: str) -> Status:
     place = where(host, name)
     match manager(host, place):
         case "process":
-            now = processes.running(Path(place.launch))
+            now = processes.running(Path(place.launch), host.path("/proc"))
             return Status() if now is None else Status(now.state, now.server, now.since, now.failures, now.exit)
         case "systemd":
             return _unit_status(host, place)
@@ -73,7 +73,7 @@ def held_bytes(host: Host, name: str) -> int:
     pid = status(host, name).pid
     if pid is None:
         return 0
-    resident = procfs.memory(pid)
+    resident = procfs.memory(pid, host.path("/proc"))
     buffers = serverlog.memory_rows(log_lines(host, name))
     return (
         resident.get("anon", 0)
@@ -99,7 +99,8 @@ def _unit_status(host: Host, place: Where) -> Status:
     said = host.ask(*place.systemctl, "show", place.unit, "-p", names) or ""
     show = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
     pid = int(show.get("MainPID", "0")) or None
-    who = processes.identify(pid) if pid is not None else None
+    proc = host.path("/proc")
+    who = processes.identify(pid, proc) if pid is not None else None
     if show.get("ActiveState") == "failed":
         state = FAILED
     elif who is not None:
@@ -108,7 +109,7 @@ def _unit_status(host: Host, place: Where) -> Status:
         state = BACKING_OFF
     else:
         return Status()
-    since = processes.started(who) if who else None
+    since = processes.started(who, proc) if who else None
     return Status(state, who.pid if who else None, since, int(show.get("NRestarts", "0")), _exit(show))
 
 

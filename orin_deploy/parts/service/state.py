@@ -91,23 +91,24 @@ def inspect(host: Host, spec: Spec) -> ServiceState:
         text=_text(host, place.launch if having == "process" else place.unit_file) if having else None,
         enabled=host.link_target(place.enabled) is not None,
         status=now,
-        server=None if now.pid is None else _server(now.pid),
+        server=None if now.pid is None else _server(host, now.pid),
         endpoint=endpoint,
         overdue=endpoint.health is None and age_s > _ANSWERS_WITHIN_S,
         holder=_holder(host, spec, now.pid),
     )
 
 
-def _server(pid: int) -> Server | None:
-    argv = procfs.command(pid)
+def _server(host: Host, pid: int) -> Server | None:
+    proc = host.path("/proc")
+    argv = procfs.command(pid, proc)
     if argv is None:
         return None
-    environ = procfs.environment(pid) or {}
+    environ = procfs.environment(pid, proc) or {}
     return Server(
         argv=argv,
         options_from_env=tuple(sorted(set(environ) - set(processes.without_options(environ)))),
-        replaced=(procfs.program(pid) or "").endswith(" (deleted)"),
-        threads=tuple(sorted(procfs.threads(pid).items())),
+        replaced=(procfs.program(pid, proc) or "").endswith(" (deleted)"),
+        threads=tuple(sorted(procfs.threads(pid, proc).items())),
     )
 
 
@@ -127,17 +128,17 @@ def _endpoint(host: Host, spec: Spec) -> Endpoint:
 
 
 def _holder(host: Host, spec: Spec, pid: int | None) -> Holder | None:
-    found = procfs.port_holder(spec.service.port, spec.service.host, likely=pid)
+    found = procfs.port_holder(spec.service.port, spec.service.host, pid, host.path("/proc"))
     if found is None or found[0] == pid:
         return None
     return Holder(found[0], found[1], None if found[0] is None else _deployment_of(host, found[0]))
 
 
 def _deployment_of(host: Host, pid: int) -> str | None:
-    if match := re.search(r"/orin-deploy-([^/]+)\.service", procfs.cgroup(pid)):
+    if match := re.search(r"/orin-deploy-([^/]+)\.service", procfs.cgroup(pid, host.path("/proc"))):
         return match[1]
     for launch in (host.data / "deployments").glob("*/launch.json"):
-        running = processes.running(launch)
+        running = processes.running(launch, host.path("/proc"))
         if running is not None and running.server == pid:
             return launch.parent.name
     return None
