@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
 
@@ -109,10 +109,25 @@ class Stop:
         return f"stop {self.name}"
 
 
-Action: TypeAlias = Run | Write | Fetch | Unpack | Link | Remove | Start | Stop
+@dataclass(frozen=True)
+class Reboot:
+    """Run a command that may ask whether to reboot now, answer YES, and reboot if it did ask.
+
+    Only planned where the user agreed to a reboot. `question` is the part of the text by which the question is known;
+    a command that does not ask has done its work live.
+    """
+
+    argv: tuple[str, ...]
+    question: str
+
+    def __str__(self) -> str:
+        return f"{shlex.join(self.argv)}, and reboot if it asks to"
+
+
+Action: TypeAlias = Run | Write | Fetch | Unpack | Link | Remove | Start | Stop | Reboot
 
 KINDS: dict[str, type[Any]] = {
-    kind.__name__.lower(): kind for kind in (Run, Write, Fetch, Unpack, Link, Remove, Start, Stop)
+    kind.__name__.lower(): kind for kind in (Run, Write, Fetch, Unpack, Link, Remove, Start, Stop, Reboot)
 }
 
 
@@ -122,9 +137,14 @@ def to_json(action: Action) -> dict[str, Any]:
 
 
 def from_json(data: dict[str, Any]) -> Action:
-    """The action that `to_json` wrote, so that what undoes a change can be read back after a crash."""
-    fields = {k: _frozen(v) for k, v in data.items() if k != "do"}
-    action: Action = KINDS[data["do"]](**fields)
+    """The action that `to_json` wrote, so that what undoes a change can be read back after a crash.
+
+    Raises KeyError, TypeError or AttributeError for anything else.
+    """
+    values = {k: _frozen(v) for k, v in data.items() if k != "do"}
+    action: Action = KINDS[data["do"]](**values)
+    if any(each.type == "str" and not isinstance(getattr(action, each.name), str) for each in fields(action)):
+        raise TypeError(f"{data['do']}: a text is missing")
     return action
 
 

@@ -46,6 +46,16 @@ class Refused(OrinError):
     code = Exit.REFUSED
 
 
+class RebootNeeded(OrinError):
+    """A reboot stands between this machine and what was asked, and nobody has agreed to one."""
+
+    code = Exit.REBOOT
+
+
+class Rebooting(RebootNeeded):
+    """The reboot that was agreed to has begun: nothing more can be done until the machine is back."""
+
+
 class CommandFailed(OrinError):
     """A command ended with a failure: its words, its code, its last lines and where the whole log lies."""
 

@@ -21,6 +21,12 @@ def test_the_transcript_is_what_plan_prints() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_table_of_boards_is_what_the_profiles_say() -> None:
+    words = (sys.executable, "scripts/board-table", "--check")
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"(?:scripts|docs|profiles|ansible)/[a-z0-9_.-]+", README))))
 def test_files_it_names_exist(name: str) -> None:
     assert (PROJECT / name).exists()

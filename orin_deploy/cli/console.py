@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -20,20 +23,20 @@ class Console:
 
     def __init__(self, as_json: bool = False, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self.as_json = as_json
-        self.out = out or sys.stdout
-        self.err = err or sys.stderr
+        self.out = Output(out or sys.stdout)
+        self.err = Output(err or sys.stderr)
 
     def say(self, text: str = "") -> None:
         if not self.as_json:
-            print(text, file=self.out, flush=True)
+            self.out.print(text)
 
     def tell(self, text: str) -> None:
         """A remark beside the result: always on standard error."""
-        print(text, file=self.err, flush=True)
+        self.err.print(text)
 
     def document(self, value: Any) -> None:
         if self.as_json:
-            print(json.dumps(value, indent=2), file=self.out, flush=True)
+            self.out.print(json.dumps(value, indent=2))
 
     def table(self, rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int] = ()) -> None:
         for line in columns(rows, indent, right):
@@ -41,8 +44,34 @@ class Console:
 
     def events(self) -> Events:
         """Live progress: a bar on a terminal, plain lines elsewhere; with JSON, on standard error."""
-        stream = self.err if self.as_json else self.out
-        return LiveEvents(stream) if stream.isatty() else PlainEvents(stream)
+        output = self.err if self.as_json else self.out
+        live = output.is_terminal and os.environ.get("TERM") != "dumb"
+        return LiveEvents(output) if live else PlainEvents(output)
+
+
+class Output:
+    """A stream that may be closed, or lose its reader: what is printed is lost then, what is being done goes on."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.stream = stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not end a deployment
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.stream is not None and self.stream.isatty()
+
+    def print(self, text: str, end: str = "\n") -> None:
+        if self.stream is None:
+            return
+        try:
+            print(text, end=end, file=self.stream, flush=True)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):  # its reader has gone, or its terminal
+                raise OSError(error.errno, error.strerror, self.stream.name) from error
+            # Python flushes again at its end, and would fail there.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+            self.stream = None
 
 
 def columns(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int] = ()) -> list[str]:
@@ -64,12 +93,12 @@ def columns(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int]
 class PlainEvents(Events):
     """Progress as lines for pipes and logs: a step's beginning and end, and a sign of life every ten seconds."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, output: Output) -> None:
+        self.output = output
         self.last = 0.0
 
     def _line(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
+        self.output.print(text)
 
     def begin(self, step: Step) -> None:
         self.last = time.monotonic()
@@ -93,8 +122,8 @@ class PlainEvents(Events):
 class LiveEvents(PlainEvents):
     """Progress on a terminal: one line that is drawn again in place."""
 
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
+    def __init__(self, output: Output) -> None:
+        super().__init__(output)
         self.started = 0.0
         self.name = ""
         self.drawn = 0.0
@@ -110,18 +139,18 @@ class LiveEvents(PlainEvents):
         self.drawn = now
         width = _terminal_width()
         head = f"  {bar(fraction)} {percent(fraction)}{duration(now - self.started)}  "
-        print(f"\r\033[K{head}{text[: max(width - len(head) - 1, 0)]}", end="", file=self.stream, flush=True)
+        self.output.print(f"\r\033[K{head}{text[: max(width - len(head) - 1, 0)]}", end="")
 
     def end(self, step: Step, seconds: float) -> None:
-        print("\r\033[K", end="", file=self.stream)
+        self.output.print("\r\033[K", end="")
         self._line(f"  \033[32mdone\033[0m in {duration(seconds)}")
 
     def fail(self, step: Step) -> None:
-        print("\r\033[K", end="", file=self.stream)
+        self.output.print("\r\033[K", end="")
         self._line("  \033[31mfailed\033[0m")
 
     def note(self, text: str) -> None:
-        print("\r\033[K", end="", file=self.stream)
+        self.output.print("\r\033[K", end="")
         super().note(text)
 
 
@@ -163,20 +192,20 @@ def mib(count: int) -> str:
 
 def show_error(error: OrinError, debug_hint: bool, err: TextIO | None = None) -> None:
     """The error's sentence, the last words of a failed command and its log, and the next thing to type."""
-    stream = err or sys.stderr
-    print(f"error: {error.message}", file=stream)
+    output = Output(err or sys.stderr)
+    output.print(f"error: {error.message}")
     if isinstance(error, CommandFailed):
         import shlex
 
-        print(f"  command: {shlex.join(error.argv)} (exit code {error.returncode})", file=stream)
+        output.print(f"  command: {shlex.join(error.argv)} (exit code {error.returncode})")
         for line in error.tail:
-            print(f"  | {line}", file=stream)
+            output.print(f"  | {line}")
         if error.log is not None:
-            print(f"  whole log: {error.log}", file=stream)
+            output.print(f"  whole log: {error.log}")
     if error.hint:
-        print(f"hint: {error.hint}", file=stream)
+        output.print(f"hint: {error.hint}")
     if debug_hint:
-        print("(--debug shows where it came from)", file=stream)
+        output.print("(--debug shows where it came from)")
 
 
 def error_document(error: OrinError) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
 from orin_deploy.doctor.live import live
 from orin_deploy.doctor.reading import read_evidence
-from orin_deploy.errors import Exit
+from orin_deploy.errors import Exit, UsageError
 from orin_deploy.facts.inspect import inspect
 from orin_deploy.host import Host
 from orin_deploy.parts import service
@@ -20,6 +20,8 @@ from orin_deploy.parts import service
 
 def doctor(path: str | None, name: str | None, console: Console) -> None:
     """Exit code 0 when nothing is wrong, 1 when something is; advice alone (plan, accept) is nothing wrong."""
+    if path is not None and not path.strip():
+        raise UsageError("the evidence's path is empty", "give a log, a model file or a folder of evidence")
     evidence = _live(name) if path is None else read_evidence(Path(path))
     findings = diagnose(evidence)
     for finding in findings:

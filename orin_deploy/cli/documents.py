@@ -9,7 +9,7 @@ from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import plain
 from orin_deploy.facts.model import Model
 from orin_deploy.intent.budget import Budget
-from orin_deploy.intent.spec import Spec
+from orin_deploy.intent.spec import Power, Spec
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -80,10 +80,33 @@ def _spec(spec: Spec) -> dict[str, Any]:
                 "threads": spec.placement.threads,
                 "threads_batch": spec.placement.threads_batch,
                 "why": spec.placement.why,
-            }
+            },
+            **_draft(spec),
         },
+        "power": _power(spec.power),
         "model": model_document(spec.model) | {"files": plain(spec.weights.files)},
         "sources": spec.sources,
+    }
+
+
+def _power(power: Power | None) -> dict[str, Any] | None:
+    """The power settings; a mode of null is left alone. Warnings are with the plan's."""
+    document: dict[str, Any] | None = plain(power)
+    return None if document is None else {key: value for key, value in document.items() if key != "warnings"}
+
+
+def _draft(spec: Spec) -> dict[str, Any]:
+    """The draft's own process, where there is one."""
+    if spec.draft is None:
+        return {}
+    placement = spec.placement
+    return {
+        "draft": {
+            "cpus": list(placement.draft_cpus),
+            "threads": placement.draft_threads,
+            "device": spec.draft.device,
+            "argv": list(spec.draft.argv),
+        }
     }
 
 

@@ -10,9 +10,10 @@ from orin_deploy.cli.documents import budget_document, model_document
 from orin_deploy.cli.show_plan import show_budget
 from orin_deploy.deploy.lookup import Found, find_model
 from orin_deploy.deploy.record import plain
-from orin_deploy.facts.device import Cpu, Device, Memory, Tool
+from orin_deploy.facts.device import Cpu, Device, Jetson, Memory, Tool
 from orin_deploy.facts.gguf_types import Tensor
 from orin_deploy.facts.inspect import inspect
+from orin_deploy.facts.jetson import notes
 from orin_deploy.facts.model import Model
 from orin_deploy.host import Host
 from orin_deploy.intent.fit import alone
@@ -36,13 +37,21 @@ def _machine_rows(device: Device) -> list[tuple[str, str]]:
     if jetson is not None:
         rows += [
             ("board", jetson.model or "unknown"),
-            ("module", jetson.module or f"unknown ({', '.join(jetson.compatible)})"),
+            ("module", _module(jetson) or f"unknown ({', '.join(jetson.compatible)})"),
             (
                 "L4T",
                 f"{jetson.l4t or '?'} (JetPack {jetson.jetpack or '?'}, CUDA {jetson.jetpack_cuda or '?'})",
             ),
         ]
+        rows += [("note", note) for note in notes(jetson)]
     return rows + _cpu_rows(device.cpu) + _memory_rows(device.memory) + _tool_rows(device)
+
+
+def _module(jetson: Jetson) -> str | None:
+    """The module, super or not, and where it is told."""
+    if jetson.module is None:
+        return None
+    return f"{jetson.module}{', super' if jetson.is_super else ''} (by {jetson.module_from or 'the device tree'})"
 
 
 def _cpu_rows(cpu: Cpu) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -35,6 +35,8 @@ Sets = Annotated[
 ]
 Profiles = Annotated[str | None, typer.Option("--profiles", metavar="DIR", help="A folder of your own profiles.")]
 Force = Annotated[bool, typer.Option("--force", help="Go on although the profile is for another machine.")]
+Reboot = Annotated[bool, typer.Option("--reboot", help="Reboot now where the power mode needs it.")]
+NoPower = Annotated[bool, typer.Option("--no-power", help="Leave power mode, clocks and fan alone.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; progress on standard error.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -47,13 +49,17 @@ def up(
     set_: Sets = None,
     profiles: Profiles = None,
     force: Force = False,
+    reboot: Reboot = False,
+    no_power: NoPower = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Build, fetch, start and prove a server; does only what is not yet so. Exit codes: 0 done, 1 failed, 4 refused."""
+    """Build, fetch, start and prove a server; does only what is not yet so.
+
+    Exit codes: 0 done, 1 failed, 3 needs a reboot, 4 refused."""
     from orin_deploy.cli import up as verb
 
-    verb.up(verb.request(profile, model, name, set_, profiles, force), _console(json))
+    verb.up(verb.request(profile, model, name, set_, profiles, force, reboot, no_power), _console(json))
 
 
 @app.command()
@@ -64,13 +70,15 @@ def plan(
     set_: Sets = None,
     profiles: Profiles = None,
     force: Force = False,
+    reboot: Reboot = False,
+    no_power: NoPower = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show exactly what `up` would do and why, and where each value comes from. Changes nothing."""
     from orin_deploy.cli import up as verb
 
-    verb.plan(verb.request(profile, model, name, set_, profiles, force), _console(json))
+    verb.plan(verb.request(profile, model, name, set_, profiles, force, reboot, no_power), _console(json))
 
 
 @app.command()
@@ -79,13 +87,14 @@ def down(
     purge: Annotated[
         bool, typer.Option("--purge", help="Also remove engines, models and records nothing else uses.")
     ] = False,
+    reboot: Reboot = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Stop the server and restore what was there before. Engines and models stay unless --purge."""
     from orin_deploy.cli import up as verb
 
-    verb.down(name, purge, _console(json))
+    verb.down(name, purge, reboot, _console(json))
 
 
 @app.command()
@@ -131,6 +140,20 @@ def gguf(
     from orin_deploy.cli import look as verb
 
     verb.gguf(model, ctx_size, tensors, profiles, _console(json))
+
+
+@app.command()
+def top(
+    name: Name = None,
+    interval: Annotated[float, typer.Option("--interval", "-i", help="Seconds from one look to the next.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document a line, one line a look.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Watch power, temperatures, clocks, memory and the server's speed, until Ctrl-C."""
+    from orin_deploy.cli import top as verb
+
+    verb.top(name, interval, once, _console(json))
 
 
 @app.command()
@@ -196,38 +219,48 @@ def main(argv: list[str] | None = None) -> None:
     words = sys.argv[1:] if argv is None else argv
     as_json, debug = "--json" in words, "--debug" in words
     try:
+        _end_like_interrupted()
         code = app(args=words, prog_name="orin-deploy", standalone_mode=False)
+        if code == Exit.INTERRUPTED:  # what newer typers make of Ctrl-C
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else Exit.DONE)
     except KeyboardInterrupt:
-        _end(
-            OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json
-        )
-    except OrinError as error:
+        _end(_INTERRUPTED, as_json)
+    except Exception as error:
         if debug:
-            raise
+            import traceback
+
+            traceback.print_exc()
+        _end_failed(error, as_json)
+
+
+_INTERRUPTED = OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED)
+
+
+def _end_like_interrupted() -> None:
+    """SIGTERM and the end of the terminal stop a verb as Ctrl-C does: children ended, the record told. nohup holds."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+
+
+def _end_failed(error: Exception, as_json: bool) -> NoReturn:
+    """Errors of ours, of the system, and of the command line itself as typer raises them (its exceptions come from
+    click, bundled or not); anything else is a fault of the program, and still ends in one sentence."""
+    if isinstance(error, OrinError):
         _end(error, as_json)
-    except OSError as error:
-        if debug:
-            raise
+    if isinstance(error, OSError):
         from orin_deploy.deploy.apply import translate
 
-        if isinstance(error, BrokenPipeError):
-            sys.stderr.close()
-            sys.exit(Exit.DONE)
         _end(translate(error), as_json)
-    except Exception as error:
-        _end_usage(error, as_json)
-
-
-def _end_usage(error: Exception, as_json: bool) -> None:
-    """Errors of the command line itself, as typer raises them (its exceptions come from click, bundled or not)."""
     if type(error).__name__ == "Abort":
-        _end(
-            OrinError("interrupted", "run the same command again: it goes on from here", code=Exit.INTERRUPTED), as_json
-        )
+        _end(_INTERRUPTED, as_json)
     show = getattr(error, "show", None)
     if show is None:
-        raise error
+        what = f"orin-deploy itself is at fault: {type(error).__name__}: {error}"
+        _end(OrinError(what, "run the same command with --debug, and report what it shows"), as_json)
     if as_json:
         message = getattr(error, "format_message", lambda: str(error))()
         _end(OrinError(message, "orin-deploy --help", code=Exit.USAGE), as_json)
@@ -235,13 +268,14 @@ def _end_usage(error: Exception, as_json: bool) -> None:
     sys.exit(Exit.USAGE)
 
 
-def _end(error: OrinError, as_json: bool) -> None:
-    from orin_deploy.cli.console import error_document, show_error
+def _end(error: OrinError, as_json: bool) -> NoReturn:
+    import contextlib
 
-    if as_json:
-        import json
+    from orin_deploy.cli.console import Console, error_document, show_error
 
-        print(json.dumps(error_document(error), indent=2))
-    else:
-        show_error(error, debug_hint=False)
+    with contextlib.suppress(OSError):  # a full disk behind a stream must not hide the exit code
+        if as_json:
+            Console(as_json).document(error_document(error))
+        else:
+            show_error(error, debug_hint=False)
     sys.exit(error.code)

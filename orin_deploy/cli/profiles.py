@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orin_deploy.cli.console import Console
+from orin_deploy.cli.console import Console, error_document
 from orin_deploy.deploy.record import plain
 from orin_deploy.errors import UsageError
 from orin_deploy.host import Host
@@ -67,9 +67,10 @@ def check(files: list[str], console: Console) -> None:
         console.say(f"{len(files)} checked, no errors")
         console.document({"files": files, "problems": []})
         return
-    if console.as_json:
-        console.document({"files": files, "problems": [plain(problem) for _, problem in problems]})
-        raise SystemExit(2)
-    raise UsageError(
+    error = UsageError(
         f"{len(problems)} errors in {len({file for file, _ in problems})} files", "correct them and check again"
     )
+    if not console.as_json:
+        raise error
+    console.document({"files": files, "problems": [plain(problem) for _, problem in problems], **error_document(error)})
+    raise SystemExit(error.code)

@@ -6,13 +6,14 @@ from orin_deploy.cli.console import Console, mib, roughly
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.intent.budget import Budget
 from orin_deploy.intent.placement import cpu_text
-from orin_deploy.intent.spec import Spec
+from orin_deploy.intent.spec import Power, Spec
 
 
 def show_plan(plan: Plan, console: Console, actions: bool = True) -> None:
     """Print a plan; `up` leaves out the steps' actions, which `plan` shows word for word."""
     spec = plan.spec
-    console.say(f"Plan for {spec.name} (profile {spec.profile})")
+    why = spec.sources.get("profile", "--profile")
+    console.say(f"Plan for {spec.name} (profile {spec.profile}{'' if why == '--profile' else f': {why}'})")
     console.table(_heads(spec))
     for warning in spec.warnings:
         console.say(f"  warning: {warning}")
@@ -47,7 +48,14 @@ def _heads(spec: Spec) -> list[tuple[str, str]]:
         ("engine", f"llama.cpp{commit} from {source.location} {source.version or ''} · {target} · {build.key}"),
         ("serving", f"{spec.service.endpoint} · {spec.service.manager}"),
         ("CPUs", f"{cpu_text(spec.placement.cpus)} · {spec.placement.threads} threads ({spec.placement.why})"),
+        *([("power", _power_text(spec.power))] if spec.power else []),
     ]
+
+
+def _power_text(power: Power) -> str:
+    mode = f"{power.mode} ({power.source})" if power.mode else "mode left alone"
+    clocks = "clocks pinned" if power.clocks else "clocks left alone"
+    return " · ".join(filter(None, (mode, clocks, power.fan and f"fan {power.fan}")))
 
 
 def _model_name(spec: Spec) -> str:

@@ -88,6 +88,8 @@ def logs(name: str | None, lines: int, follow: bool, console: Console) -> None:
     console.document({"name": chosen, "lines": list(tail)})
     for line in tail:
         console.say(line)
-    if follow and not console.as_json:
+    if follow and not console.as_json and console.out.stream is not None:
         for line in service.follow_log(host, chosen):
             console.say(line)
+            if console.out.stream is None:
+                return

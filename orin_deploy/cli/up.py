@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from orin_deploy import __version__
 from orin_deploy.actions import to_json
@@ -17,7 +17,7 @@ from orin_deploy.deploy.apply import Applied, Events, apply
 from orin_deploy.deploy.draft import Situation, draft, situation
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import Record, latest, plain
-from orin_deploy.errors import UsageError
+from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
 from orin_deploy.intent.budget import ENGINE_ROWS
 from orin_deploy.intent.request import Request
@@ -29,7 +29,14 @@ TRUSTED_SPREAD = 0.15
 
 
 def request(
-    profile: str, model: str | None, name: str | None, sets: list[str] | None, profiles: str | None, force: bool
+    profile: str,
+    model: str | None,
+    name: str | None,
+    sets: list[str] | None,
+    profiles: str | None,
+    force: bool,
+    reboot: bool = False,
+    no_power: bool = False,
 ) -> Request:
     """The request that the command line makes; raises UsageError for a --set without a value."""
     pairs = []
@@ -38,7 +45,9 @@ def request(
         if not equals or not key.strip():
             raise UsageError(f'--set "{word}" is not KEY=VALUE', "as in --set ctx_size=4096")
         pairs.append((key.strip(), value.strip()))
-    return Request(profile, model, name, tuple(pairs), profiles, force)
+    if no_power:
+        pairs += [("power.mode", "keep"), ("power.clocks", "keep"), ("power.fan", "keep")]
+    return Request(profile, model, name, tuple(pairs), profiles, force, reboot)
 
 
 def plan(wish: Request, console: Console) -> None:
@@ -62,9 +71,20 @@ def up(wish: Request, console: Console) -> None:
             return
         show_plan(planned, console, actions=False)
         console.say()
-        finished = _carry_out(host, wish, now, planned, Record(host, now.name, command), events)
+        try:
+            finished = _carry_out(host, wish, now, planned, Record(host, now.name, command), events)
+        except Rebooting as reboot:
+            _tell_reboot(reboot, now.name, command, console)
     console.say()
     _summary(finished, changed=True, planned=planned, console=console)
+
+
+def _tell_reboot(reboot: Rebooting, name: str, command: str, console: Console) -> NoReturn:
+    """The end of a command that reboots the machine: what goes on afterwards."""
+    console.say(f"{reboot.message[0].upper()}{reboot.message[1:]}. When it is back, the same command goes on:")
+    console.say(f"  {command}")
+    console.document({"name": name, "changed": True, "rebooting": True, "next": command})
+    raise SystemExit(reboot.code)
 
 
 def _carry_out(
@@ -79,6 +99,9 @@ def _carry_out(
             record.update(measurement=plain(_measured(host, applied, record, events)))
     except KeyboardInterrupt:
         record.finish("interrupted")
+        raise
+    except RebootNeeded as error:
+        record.finish("reboot", f"{error.message}; {error.hint}")
         raise
     except Exception as error:
         record.finish("failed", str(error))
@@ -154,11 +177,15 @@ def memory_compared(record: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def down(name: str | None, purge: bool, console: Console) -> None:
+def down(name: str | None, purge: bool, reboot: bool, console: Console) -> None:
     host = Host()
-    with host.lock(shlex.join(["orin-deploy", *sys.argv[1:]])):
+    command = shlex.join(["orin-deploy", *sys.argv[1:]])
+    with host.lock(command):
         chosen = undoing.choose(host, name)
-        done = undoing.down(host, chosen, purge)
+        try:
+            done = undoing.down(host, chosen, purge, reboot)
+        except Rebooting as going:
+            _tell_reboot(going, chosen, command, console)
     if not done.actions and not done.removed:
         console.say(f"Nothing to do: {chosen} is not up.")
     for action in done.actions:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from orin_deploy.deploy import verify
 from orin_deploy.deploy.plan import PARTS, Plan
 from orin_deploy.deploy.record import Record, latest, plain, remember_undo, spec_of
-from orin_deploy.errors import CommandFailed, OrinError
+from orin_deploy.errors import CommandFailed, OrinError, Rebooting
 from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
-from orin_deploy.parts import engine, service
+from orin_deploy.parts import engine, power, service
 from orin_deploy.parts.step import Step
 
 
@@ -49,8 +49,10 @@ def apply(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, eve
     """Bring the machine to the plan.
 
     It is drafted again after each part: then the built binary's own --help and the fetched file's own header
-    decide what follows, and a part whose steps did not take effect fails by name. Raises OrinError.
+    decide what follows, and a part whose steps did not take effect fails by name. Raises OrinError, RebootNeeded
+    before anything is changed.
     """
+    _check_power(host, plan, record)
     changed = False
     for part in PARTS:
         steps = plan.steps_of(part.NAME)
@@ -59,10 +61,44 @@ def apply(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, eve
         if not any(step.actions for step in steps):
             continue
         changed = True
+        if part is power:
+            plan = _switch_power(host, plan, draft, record, events)
+            continue
         _perform(host, plan.spec, steps, record, events)
         plan = draft()
         _read_back(plan, part.NAME, record)
     return Applied(plan, changed, None)
+
+
+def _check_power(host: Host, plan: Plan, record: Record) -> None:
+    """What the power steps need and only a person can give: root, and consent to a reboot."""
+    wanted = plan.spec.power
+    if wanted is None or not any(step.actions for step in plan.steps_of(power.NAME)):
+        return
+    if not host.is_root:
+        raise OrinError(
+            "setting the power mode and clocks needs root", f"sudo {record.data['command']}; or add --no-power"
+        )
+    if wanted.mode is not None and wanted.reboot_needed and not wanted.reboot_allowed:
+        raise power.reboot_needed(plan.spec, "nothing was changed")
+
+
+def _switch_power(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events) -> Plan:
+    """Set power and read it back; where nvpmodel asks for a reboot all the same, what was there before is put back."""
+    steps = plan.steps_of(power.NAME)
+    try:
+        _perform(host, plan.spec, steps, record, events)
+        plan = draft()
+        _read_back(plan, power.NAME, record)
+    except Rebooting:
+        raise
+    except OrinError as error:
+        if not power.asks(error, power.said(host, plan.spec)):
+            raise
+        for action in next(step.undo for step in steps if step.actions):
+            host.do(action, events.progress)
+        raise power.reboot_needed(plan.spec, "the mode from before is back") from error
+    return plan
 
 
 def _serve(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events) -> Applied:
@@ -92,9 +128,10 @@ def _retreat(host: Host, spec: Spec, before: service.Before | None, error: Excep
         earlier = None if before is None else spec_of(latest(host, spec.name, "done"))
         if earlier is not None:
             verify.await_ready(host, earlier, events.progress)
-    except OrinError as second:
+    except (OrinError, OSError) as second:
+        why = translate(second) if isinstance(second, OSError) else second
         raise OrinError(
-            f"{error}; and what was there before could not be put back: {second.message}",
+            f"{error}; and what was there before could not be put back: {why.message}",
             f"orin-deploy logs --name {spec.name}",
         ) from error
 
@@ -117,6 +154,10 @@ def _step(step: Step, record: Record, events: Events) -> Iterator[None]:
     events.begin(step)
     try:
         yield
+    except Rebooting:
+        record.step(step.part, step.name, step.why, "rebooting", time.monotonic() - began)
+        events.end(step, time.monotonic() - began)
+        raise
     except BaseException as error:
         events.fail(step)
         record.step(step.part, step.name, step.why, "failed", time.monotonic() - began)
@@ -154,4 +195,10 @@ def translate(error: OSError, step: Step | None = None) -> OrinError:
             return OrinError(
                 f"{prefix}{where} is on a read-only file system", "set ORIN_DEPLOY_HOME to a writable folder"
             )
-    return OrinError(f"{prefix}{error.strerror or error}: {where}", step.hint if step else None)
+        case errno.EEXIST | errno.ENOTDIR:
+            return OrinError(
+                f"{prefix}{where} needs a folder where something else is",
+                "move that away, or set ORIN_DEPLOY_HOME to another folder",
+            )
+    hint = (step.hint if step else None) or "check that path, or set ORIN_DEPLOY_HOME to a folder that can be written"
+    return OrinError(f"{prefix}{error.strerror or error}: {where}", hint)

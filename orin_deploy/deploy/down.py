@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from orin_deploy.actions import Action, Remove
 from orin_deploy.deploy.record import deployment_folder, deployments, forget_undo, known, latest, pending_undo
-from orin_deploy.errors import UsageError
+from orin_deploy.errors import CommandFailed, RebootNeeded, UsageError
 from orin_deploy.host import Host
+from orin_deploy.parts import power, service
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,22 @@ def choose(host: Host, name: str | None) -> str:
     raise UsageError(f"there is no deployment named {name}", f"there are: {', '.join(ever) or 'none'}")
 
 
-def down(host: Host, name: str, purge: bool = False) -> Undone:
-    """Undo a deployment; after a failure it goes on with what is left. Engines and models stay unless purged."""
-    pending = pending_undo(host, name)
+def down(host: Host, name: str, purge: bool = False, reboot: bool = False) -> Undone:
+    """Undo a deployment; after a failure it goes on with what is left. Engines and models stay unless purged.
+
+    Raises RebootNeeded when all is undone but a power mode that only a reboot brings back, unless that is agreed to.
+    """
+    pending = pending_undo(host, name) or service.leftovers(host, name)
     for action in pending:
-        host.do(action)
+        try:
+            host.do(power.with_consent(action) if reboot else action)
+        except CommandFailed as error:
+            if not power.asks(error):
+                raise
+            raise RebootNeeded(
+                f"{name} is down, but the power mode from before comes back only with a reboot",
+                f"orin-deploy down --name {name} --reboot, now or later",
+            ) from error
     forget_undo(host, name)
     removed, freed = _purge(host, name) if purge else ((), 0)
     return Undone(name, pending, removed, freed)
@@ -51,12 +64,7 @@ def down(host: Host, name: str, purge: bool = False) -> Undone:
 def _purge(host: Host, name: str) -> tuple[tuple[str, ...], int]:
     """Remove the engines and models that no remaining deployment uses, the caches, and this deployment's own folder."""
     used = {path for other in deployments(host) if other != name for path in _uses(host, other)}
-    candidates = [
-        path
-        for path in (*(host.data / "engines").glob("*"), *(host.data / "models").rglob("*"))
-        if path.is_dir() and not any(item.is_relative_to(path) for item in used)
-    ]
-    doomed = [path for path in candidates if not any(parent in candidates for parent in path.parents)]
+    doomed = [path for folder in ("engines", "models") for path in _unused(host.data / folder, used)]
     doomed += [host.cache, deployment_folder(host, name)]
     present = [path for path in doomed if path.exists()]
     freed = sum(_size(path) for path in present)
@@ -65,12 +73,26 @@ def _purge(host: Host, name: str) -> tuple[tuple[str, ...], int]:
     return tuple(map(str, present)), freed
 
 
-def _uses(host: Host, name: str) -> tuple[Path, ...]:
-    record = latest(host, name) or {}
-    spec = record.get("spec") or {}
-    files = [item.get("path") for item in (spec.get("weights") or {}).get("files", ())]
-    return tuple(Path(path) for path in (*files, (spec.get("build") or {}).get("folder")) if path)
+def _unused(folder: Path, used: set[Path]) -> Iterator[Path]:
+    """The topmost files and folders that hold nothing used; a used file's own notes beside it stay with it."""
+    for path in sorted(folder.glob("*")):
+        kept = any(item.parent == folder and path.name.lstrip(".").startswith(item.name) for item in used)
+        if any(item.is_relative_to(path) and item != path for item in used):
+            yield from _unused(path, used)
+        elif not kept:
+            yield path
+
+
+def _uses(host: Host, name: str) -> Iterator[Path]:
+    """What the last run was to use, and the last that went well: after a failure its service is the one that runs."""
+    for record in (latest(host, name), latest(host, name, "done")):
+        try:
+            spec = (record or {})["spec"]
+            yield Path(spec["build"]["folder"])
+            yield from [Path(file["path"]) for file in spec["weights"]["files"]]
+        except (KeyError, TypeError):  # no spec yet, or a damaged record
+            continue
 
 
 def _size(path: Path) -> int:
-    return sum(item.lstat().st_size for item in path.rglob("*") if item.is_file() or item.is_symlink())
+    return sum(item.lstat().st_size for item in (path, *path.rglob("*")) if item.is_file() or item.is_symlink())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Situation:
     profile: Profile
     search: tuple[Path, ...]
     own_bytes: int
+    chosen_because: str = "--profile"
 
 
 def situation(host: Host, request: Request, elsewhere: bool) -> Situation:
@@ -40,15 +41,17 @@ def situation(host: Host, request: Request, elsewhere: bool) -> Situation:
     without it a profile for another machine is refused, unless the request forces it."""
     device = inspect(host)
     search = profile.search_path(request.profiles_folder, host.environ, site=host.path(profile.SITE))
-    module = device.jetson.module if device.jetson else None
-    wanted = profile.board_profile(module, search) if request.profile == "auto" else request.profile
+    wanted, because = request.profile, "--profile"
+    if request.profile == "auto":
+        wanted, because = board.choose(device, search)
     chosen = profile.load(wanted, search)
-    name = deployment_name(request.name or chosen.name)
+    device = board.complete_clusters(chosen, board.assume_module(chosen, device))
+    name = deployment_name(chosen.name if request.name is None else request.name)
     if not request.force and not board.is_at_hand(chosen, device):
         if not elsewhere:
             board.require_at_hand(chosen, device)
         device = board.stand_in(chosen)
-    return Situation(name, device, chosen, search, service.held_bytes(host, name))
+    return Situation(name, device, chosen, search, service.held_bytes(host, name), because)
 
 
 def draft(host: Host, request: Request, now: Situation, progress: Progress) -> Plan:
@@ -64,8 +67,10 @@ def draft(host: Host, request: Request, now: Situation, progress: Progress) -> P
         help_text=engine.help_text(host, build),
         fitted=_fitted(previous),
         own_bytes=now.own_bytes,
+        reboot=request.reboot,
     )
     spec = resolve(now.name, now.profile, now.device, values, build, found.model, found.weights, found.alias, around)
+    spec = replace(spec, sources={**spec.sources, "profile": now.chosen_because})
     return plan(host, spec, _proved_pid(previous))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,9 +65,10 @@ def _catalogued(host: Host, entry: Entry) -> Weights:
 
 
 def _on_disk(ref: Reference) -> Weights:
-    path = Path(ref.path or "").expanduser().absolute()
-    gguf.read_set(path)  # a part that is missing, and all that is no model, is refused by name here
-    parts = [path.with_name(name) for name in gguf.part_names(path.name)]
+    path = Path(os.path.expanduser(ref.path or "")).absolute()
+    headers = gguf.read_set(path)  # a part that is missing, and all that is no model, is refused by name here
+    # What counts is the header: a file with a part's name may be a whole model.
+    parts = [path.with_name(name) for name in gguf.part_names(path.name)] if len(headers) > 1 else [path]
     return Weights(str(ref), tuple(WeightFile(f"file:{part}", str(part), part.stat().st_size) for part in parts))
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
-from orin_deploy.parts import engine, service, weights
+from orin_deploy.parts import engine, power, service, weights
 from orin_deploy.parts.step import Step
 
-PARTS = (engine, weights, service)
+PARTS = (power, engine, weights, service)
 """Every part, in the order of work. A part has a NAME, `inspect(host, spec)` and `plan(spec, state)`."""
 
 

@@ -118,9 +118,12 @@ def remember_undo(host: Host, name: str, undo: tuple[Action, ...]) -> None:
 
 
 def pending_undo(host: Host, name: str) -> tuple[Action, ...]:
-    """The actions that take a deployment back, in the order in which to do them."""
+    """The actions that take a deployment back, in the order in which to do them; none where the file is damaged."""
     data = _load(deployment_folder(host, name) / "undo.json")
-    return tuple(actions.from_json(action) for action in (data or {}).get("undo", ()))
+    try:
+        return tuple(actions.from_json(action) for action in (data or {}).get("undo", ()))
+    except (KeyError, TypeError, AttributeError):
+        return ()
 
 
 def forget_undo(host: Host, name: str) -> None:

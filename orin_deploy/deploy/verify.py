@@ -7,7 +7,7 @@ the spec.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,8 @@ def failure(lines: Sequence[str], exit: str | None, name: str) -> OrinError:
         what, hint = _SIGNALS[int(match[1])]
         return OrinError(f"llama-server {what} ({exit})", hint)
     ended = f"ended with {exit}" if exit else "is not running"
-    return OrinError(f"llama-server {ended} before it answered", f"orin-deploy logs --name {name}")
+    said = f", its log says: {words}" if (words := serverlog.complaint(lines)) else ""
+    return OrinError(f"llama-server {ended} before it answered{said}", f"orin-deploy logs --lines 500 --name {name}")
 
 
 def verify(host: Host, spec: Spec, progress: Progress) -> Proof:
@@ -104,7 +105,9 @@ def verify(host: Host, spec: Spec, progress: Progress) -> Proof:
     progress(None, "reading back what took effect")
     state = service.inspect(host, spec)
     lines = service.log_lines(host, spec.name)
-    found = tuple(differences(spec, state, _slots(host, spec), lines))
+    slots = _slots(host, spec)
+    contexts = None if slots is None else [int(slot["n_ctx"]) for slot in slots]
+    found = (*differences(spec, state, contexts, lines), *_speculation(spec, slots))
     if found or state.status.pid is None:
         raise OrinError(
             f"the service step's read-back differs: {'; '.join(found) or 'the server is gone'}",
@@ -198,11 +201,17 @@ def _offload(spec: Spec, lines: Sequence[str]) -> Iterator[str]:
         yield "no model buffer is on a CUDA device"
 
 
-def _slots(host: Host, spec: Spec) -> list[int] | None:
-    """The context of each slot, or None when the server does not show its slots."""
+def _speculation(spec: Spec, slots: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
+    """A server whose draft it cannot use says so in its log and serves on without it."""
+    if spec.draft is not None and not (slots and all(slot.get("speculative") for slot in slots)):
+        yield f"the server does not speculate, planned {spec.draft.kind}"
+
+
+def _slots(host: Host, spec: Spec) -> list[dict[str, Any]] | None:
+    """What the server says of each slot, or None when it does not show its slots."""
     reply = host.http("GET", f"{spec.service.endpoint}/slots", headers=service.auth_headers(spec))
     slots = reply.json() if reply is not None and reply.status == 200 else None
-    return [int(slot["n_ctx"]) for slot in slots] if isinstance(slots, list) else None
+    return slots if isinstance(slots, list) else None
 
 
 def _complete(host: Host, spec: Spec) -> tuple[str, dict[str, Any], float]:

@@ -22,6 +22,8 @@ _BOARDS: tuple[tuple[str, str | None, Board], ...] = (
     ("thor", None, Board("AGX Thor", "p3834-0008")),
     ("agx orin", "64", Board("AGX Orin 64GB", "p3701-0005")),
     ("agx orin", "32", Board("AGX Orin 32GB", "p3701-0004")),
+    ("agx orin", "kit", Board("AGX Orin 32GB developer kit", "p3701-0000")),  # by its number alone, as the next one
+    ("agx orin", "industrial", Board("AGX Orin Industrial", "p3701-0008")),
     ("agx orin", None, Board("AGX Orin", "p3701-0005")),
     ("orin nx", "16", Board("Orin NX 16GB", "p3767-0000")),
     ("orin nx", "8", Board("Orin NX 8GB", "p3767-0001")),
@@ -58,6 +60,7 @@ _PARTS = {
     "3767": "orin nx",
     "3668": "xavier nx",
     "2888": "agx xavier",
+    "2972": "agx xavier",  # the kit, whose device tree names no module
     "3310": "tx2",
     "3489": "tx2",
     "2180": "tx1",
@@ -70,6 +73,8 @@ _ALIASES = {
     "p3767-0005": "p3767-0003",
     "agx64": "p3701-0005",
     "agx32": "p3701-0004",
+    "agx-orin-devkit-32gb": "p3701-0000",
+    "agx-industrial": "p3701-0008",
     "nx16": "p3767-0000",
     "nx8": "p3767-0001",
     "nano8": "p3767-0003",

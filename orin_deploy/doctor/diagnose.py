@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orin_deploy.doctor import arch, build, container, gguf, gpu, server, toolchain
+from orin_deploy.doctor import arch, build, container, cpus, gguf, gpu, jtop, power, server, toolchain, trials, units
 from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import SEVERITY, Finding
 
@@ -29,6 +29,24 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("build.toolkit-not-jetpack", toolchain.toolkit_not_jetpack),
     ("build.cmake-version", toolchain.cmake_version),
     ("build.known-good-flags", toolchain.known_good_flags),
+    ("power.table-for-other-module", power.table_for_other_module),
+    ("power.table-below-profile", power.table_below_profile),
+    ("power.oc-alarm", power.oc_alarm),
+    ("power.sysfs-late", power.sysfs_late),
+    ("power.pending-reboot", power.pending_reboot),
+    ("power.mode-differs", power.mode_differs),
+    ("power.clocks-locked", power.clocks_locked),
+    ("cpu.threads-gt-online", cpus.threads_gt_online),
+    ("cpu.mask-not-applied", cpus.mask_not_applied),
+    ("cpu.fast-cluster", cpus.fast_cluster),
+    ("jtop.no-power-mode", jtop.no_power_mode),
+    ("jtop.socket-is-directory", jtop.socket_is_directory),
+    ("jtop.unit-or-group-missing", jtop.unit_or_group_missing),
+    ("jtop.gpu-missing", jtop.gpu_missing),
+    ("jtop.unknown-l4t", jtop.unknown_l4t),
+    ("service.ordering-cycle", units.ordering_cycle),
+    ("tune.telemetry-gap", trials.telemetry_gap),
+    ("tune.objective", trials.objective),
 )
 
 

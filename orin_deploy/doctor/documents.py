@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from orin_deploy.doctor import states
 from orin_deploy.doctor.boards import board_of
 from orin_deploy.doctor.evidence import Claims
+from orin_deploy.facts import cpu
 from orin_deploy.facts.device import CudaToolkit, Memory, Tool
 
 MAX_YAML_CHARS = 64 * 1024
@@ -36,7 +38,8 @@ def parse(text: str, suffix: str) -> Any:
 def claims(document: Any) -> Claims:
     """What a document says, by its shape: our own records and facts, a GGUF header, a manifest, or plain facts."""
     if isinstance(document, list):
-        return {"cmakes": tuple(tool for item in document if (tool := _tool(item)) is not None)}
+        tools = tuple(tool for item in document if (tool := _tool(item)) is not None)
+        return {"cmakes": tools, **states.of_list(document)}
     if not isinstance(document, Mapping):
         return {}
     if any(isinstance(key, str) and key.startswith(("general.", "tokenizer.ggml.")) for key in document):
@@ -47,7 +50,7 @@ def claims(document: Any) -> Claims:
         return of_device(document)
     if _is_manifest(document):
         return _manifest(document)
-    return _facts(document)
+    return {**states.of_table(document), **_facts(document)}
 
 
 # Facts in people's own words.
@@ -137,7 +140,24 @@ _WORDS: dict[str, Callable[[Any], Claims]] = {
     "built_build": _count("built_build"),
     "binary_built": _text("binary_built"),
     "binary_running": _text("binary_running"),
+    "power": _text("power_wanted"),
+    "mode": _text("power_wanted"),
+    "power_mode": _text("power_wanted"),
+    "gpu_max_mhz": lambda value: {"gpu_max_mhz": float(word)} if _is_decimal(word := _word(value) or "") else {},
+    "jetson_clocks": lambda value: {"clocks_flag": _is_on(value)},
+    "vdd_in_mv": _count("input_mv"),
+    "vdd_in_ma": _count("input_ma"),
+    "threads": _count("threads"),
+    "main": lambda value: {"pinned": cpus} if (cpus := cpu.parse_list(_word(value) or "")) else {},
 }
+
+
+def _is_decimal(word: str) -> bool:
+    return re.fullmatch(r"\d{1,6}(\.\d{1,6})?", word) is not None
+
+
+def _is_on(value: Any) -> bool:
+    return str(value).lower() in ("true", "on", "1", "yes")
 
 
 def _facts(document: Mapping[Any, Any], depth: int = 0) -> Claims:
@@ -187,6 +207,7 @@ def of_record(record: Mapping[Any, Any]) -> Claims:
         found["cuda_arch"] = flags["CMAKE_CUDA_ARCHITECTURES"]
     source = _table(build.get("source"))
     found |= _text("revision")(source.get("commit")) | _count("built_build")(source.get("build_number"))
+    found |= _text("power_wanted")(_table(spec.get("power")).get("mode"))
     if argv := _words(service.get("argv")):
         found["binary_built"] = argv[0]
     return {**of_device(device), **found} if device else found
@@ -202,6 +223,9 @@ def of_device(device: Mapping[str, Any]) -> Claims:
         found |= _text(key)(jetson.get(key))
     found["cpu_features"] = frozenset(_words(cpu.get("features", ())))
     found |= {"cores": len(online)} if (online := _items(cpu.get("online"))) else {}
+    present = tuple(number for number in _items(cpu.get("present")) if isinstance(number, int))
+    found |= {"cpus": present} if present else {}
+    found |= states.of_power(_table(device.get("power")))
     names = (field.name for field in dataclasses.fields(Memory))
     sizes = {name: size for name in names if isinstance(size := memory.get(name), int)}
     if {"total", "available", "free"} <= sizes.keys():

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from orin_deploy.doctor.boards import Board
 from orin_deploy.facts.device import CudaToolkit, Memory, Tool
+from orin_deploy.facts.power import PowerTable
 
 # Lines of cmake, make, Ninja, nvcc, pip, and compilers.
 _BUILD = re.compile(
@@ -43,6 +44,32 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class Core:
+    """A CPU as somebody listed it: its highest clock, and the cluster it is in where that is told."""
+
+    id: int
+    max_khz: int
+    cluster: int | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measurement in one power mode: tokens per second, and the watts it took."""
+
+    mode: str
+    tps: float
+    watt: float
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What one moment of a measurement yielded; None is a gap."""
+
+    at: float
+    value: float | None
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All that is known about a case. Unknown is None or empty; `cuda_arch` "" is an answer: it was asked and is empty.
 
@@ -69,6 +96,25 @@ class Evidence:
     cores: int | None = None
     memory: Memory | None = None
     cpu_features: frozenset[str] | None = None
+    # Power, clocks, CPUs and telemetry.
+    power_table: PowerTable | None = None
+    power_mode: str | None = None  # the mode nvpmodel is in; "" is an answer: it was asked and names none
+    power_wanted: str | None = None  # a mode's name, or "max"
+    gpu_steps_hz: tuple[int, ...] = ()
+    gpu_max_mhz: float | None = None  # what the board or the profile promises
+    clocks_locked: bool | None = None
+    clocks_flag: bool | None = None  # what jtop believes of it
+    cpu_limits: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # kHz, of the CPUs that are on
+    input_mv: int | None = None
+    input_ma: int | None = None
+    cpus: tuple[int, ...] = ()  # present or on, as a list in the kernel's form says
+    core_table: tuple[Core, ...] = ()
+    threads: int | None = None
+    pinned: tuple[int, ...] = ()  # the CPUs that the target was to have
+    masks: tuple[tuple[str, tuple[int, ...]], ...] = ()  # the CPUs that threads do have, by thread id or program
+    trials: tuple[Trial, ...] = ()
+    samples: tuple[Sampled, ...] = ()
+    no_gpu_told: bool = False  # a table about the GPU, or of all there is, in which no GPU stands
     # What was wished and built.
     wants_cuda: bool | None = None
     cuda_arch: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from orin_deploy.doctor import states
 from orin_deploy.doctor.boards import board_of
 from orin_deploy.doctor.documents import toolkit, version
 from orin_deploy.doctor.evidence import Claims, Listed, Log
@@ -40,7 +41,14 @@ def claims(name: str, text: str) -> Claims:
     plain = _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     lines = tuple(line[:MAX_LINE_CHARS].rstrip() for line in plain.split("\n"))
     lines = starts(lines)[-1]
-    return {"logs": (Log(name, lines),), **said("\n".join(lines)), **_listing(lines), **_architectures(lines)}
+    text = "\n".join(lines)
+    return {
+        "logs": (Log(name, lines),),
+        **said(text),
+        **states.of_text(text),
+        **_listing(lines),
+        **_architectures(lines),
+    }
 
 
 def said(text: str) -> Claims:

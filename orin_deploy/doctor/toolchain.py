@@ -10,6 +10,7 @@ from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
 from orin_deploy.doctor.jetpack import JETPACK_4, is_jetpack_4, jetson_of
 from orin_deploy.doctor.planned import board_features, planned_build, toolkits
+from orin_deploy.doctor.power import is_of_the_supply
 from orin_deploy.errors import OrinError, Refused
 from orin_deploy.facts.jetson import toolkit_for
 from orin_deploy.intent import cmake
@@ -17,7 +18,7 @@ from orin_deploy.intent import cmake
 
 def unsupported_jetpack4(evidence: Evidence) -> Finding | None:
     """JetPack 4 (Nano, TX2, or a module never updated): its CUDA is too old for llama.cpp."""
-    if not is_jetpack_4(evidence):
+    if not is_jetpack_4(evidence) or is_of_the_supply(evidence):
         return None
     cuda = evidence.cuda or evidence.jetpack_cuda or next(iter(JETPACK_4))
     who = evidence.board.name if evidence.board else "this machine"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orin_deploy.facts.power import PowerState
+
 MIB = 1024 * 1024
 
 
@@ -102,6 +104,8 @@ class Jetson:
     l4t: str | None
     jetpack: str | None
     jetpack_cuda: str | None
+    module_from: str | None = None  # where the module is told, in words
+    is_super: bool | None = None  # whether the device tree is that of a super image; None where there is none to read
 
 
 @dataclass(frozen=True)
@@ -118,3 +122,4 @@ class Device:
     systemd: bool
     container: str | None  # "docker", "podman", "lxc", "systemd-nspawn", "kubernetes" or None
     assumed: str | None = None
+    power: PowerState | None = None  # on a Jetson: modes, tools, the active mode

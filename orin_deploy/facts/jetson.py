@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from orin_deploy.facts import memory
 from orin_deploy.facts.device import CudaToolkit, Jetson
 from orin_deploy.host.machine import Machine
 
@@ -46,8 +47,19 @@ RELEASES: dict[str, tuple[str, str]] = {
     "39.2.2": ("7.2.2", "13.2"),
 }
 
+# Releases with a fault that a deployment meets, and what is true of them. 36.4.7: fixed issue 5602402 of NVIDIA's
+# release notes for 36.5; one of 4 GiB failed on an Orin Nano while 5.36 GiB were free, 1 to 3 GiB worked.
+FAULTS: dict[str, str] = {
+    "36.4.7": "L4T 36.4.7 has a fault in CUDA allocation (NVIDIA's issue 5602402): one block of about 4 GiB fails "
+    "though more is free. Update to L4T 36.5.0 (JetPack 6.2.2), or free the page cache before each start: "
+    "sudo sysctl -w vm.drop_caches=3",
+}
+
 # Board number to CUDA architecture; p2972 is the AGX Xavier kit, whose compatible string does not name the module.
 _ORIN, _XAVIER, _THOR = ("p3701", "p3767"), ("p2888", "p2972", "p3668"), ("p3834",)
+
+# Thor's two modules by their least MemTotal, GiB (detect_jetson.sh of NVIDIA/skills); 0005 is an early T5000.
+_THOR_BY_MEMORY = ((96, ("p3834-0008", "p3834-0005")), (32, ("p3834-0000",)))
 
 
 def read(machine: Machine) -> Jetson | None:
@@ -61,14 +73,74 @@ def read(machine: Machine) -> Jetson | None:
         return None
     model = device_tree_strings(machine.read_bytes("/proc/device-tree/model") or b"")
     jetpack, cuda = RELEASES.get(l4t or "", (None, None))
+    total = memory.meminfo(machine.read("/proc/meminfo") or "").get("MemTotal", 0)
+    module, module_from = identify(strings, machine.read("/etc/nv_boot_control.conf") or "", total)
     return Jetson(
         model=model[0] if model else None,
         compatible=strings,
-        module=module_of(strings),
+        module=module,
         l4t=l4t,
         jetpack=jetpack,
         jetpack_cuda=cuda,
+        module_from=module_from,
+        is_super=is_super(strings) if strings else None,
     )
+
+
+def identify(compatible: Sequence[str], boot_control: str, total_bytes: int) -> tuple[str | None, str | None]:
+    """The module and, in words, where it is told.
+
+    The device tree names it, or what was flashed (nv_boot_control.conf) where the tree does not. Thor's trees are
+    alike, so there what was flashed counts first, and memory decides between the two modules. It never decides alone:
+    the first AGX Orin kit has the memory of one module and the CPUs of another.
+    """
+    module, flashed = module_of(compatible), module_flashed(boot_control)
+    is_thor = "nvidia,tegra264" in compatible or (module or "").startswith(_THOR)
+    if flashed and (module is None or (is_thor and flashed.startswith(_THOR) and flashed != module)):
+        return flashed, "what was flashed (/etc/nv_boot_control.conf)"
+    sized = next((modules for least, modules in _THOR_BY_MEMORY if total_bytes >= least << 30), ())
+    if is_thor and sized and module not in sized and (module is None or flashed != module):
+        return sized[0], "a Thor device tree and the memory"
+    return module, "the device tree" if module else None
+
+
+def module_flashed(boot_control: str) -> str | None:
+    """The module in /etc/nv_boot_control.conf: "TNSPEC 3767-302-0005-…" or "COMPATIBLE_SPEC 3767--0005-…"."""
+    for key in ("TNSPEC", "COMPATIBLE_SPEC"):
+        if match := re.search(rf"^{key}[ \t=]+(\d{{4}})-[^-\s]*-(\d{{4}})-", boot_control, re.MULTILINE | re.ASCII):
+            return f"p{match[1]}-{match[2]}"
+    return None
+
+
+def is_super(compatible: Sequence[str]) -> bool:
+    """Whether an image brings the super modes: the kits' compatible strings then end so (JetPack 6.2 and later)."""
+    return any(string.endswith("-super") for string in compatible)
+
+
+def is_xavier(module: str | None) -> bool:
+    return (module or "").startswith(_XAVIER)
+
+
+def is_thor(module: str | None) -> bool:
+    return (module or "").startswith(_THOR)
+
+
+def notes(jetson: Jetson) -> tuple[str, ...]:
+    """What is worth knowing of this module with this release before anything is deployed on it."""
+    found = []
+    if jetson.l4t is None:
+        found.append(
+            "there is no /etc/nv_tegra_release, so the JetPack is not known: the first CUDA toolkit found counts"
+        )
+    elif jetson.l4t not in RELEASES:
+        found.append(f"L4T {jetson.l4t} is not among the releases we know: the first CUDA toolkit found counts")
+    found += [FAULTS[jetson.l4t]] if jetson.l4t in FAULTS else []
+    if is_xavier(jetson.module):
+        found.append(
+            "JetPack 5 is the last for Xavier: CUDA 11.4, and a Python 3.8 beside which orin-deploy needs 3.10; "
+            "its numbers come from documents"
+        )
+    return tuple(found)
 
 
 def device_tree_strings(raw: bytes) -> tuple[str, ...]:

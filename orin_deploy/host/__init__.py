@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orin_deploy.actions import Action, Fetch, Link, Remove, Run, Start, Stop, Unpack, Write
+from orin_deploy.actions import Action, Fetch, Link, Reboot, Remove, Run, Start, Stop, Unpack, Write
 from orin_deploy.host import commands, files
 from orin_deploy.host.commands import Completed
 from orin_deploy.host.machine import Machine
+
+if TYPE_CHECKING:
+    from orin_deploy.host.meters import Meters
+    from orin_deploy.host.stream import Lines
 
 __all__ = ["Completed", "Host", "Machine", "Progress"]
 
@@ -34,15 +38,17 @@ class Host(Machine):
 
     `data` holds state, models and engines, `cache` what can be fetched again. As root they are
     /var/lib/orin-deploy and /var/cache/orin-deploy below `root`, else the XDG folders; ORIN_DEPLOY_HOME moves both.
+    Without a `root` it is ORIN_DEPLOY_ROOT, a virtual machine's, else this machine's own.
     """
 
-    def __init__(self, root: Path | str = "/", environ: Mapping[str, str] | None = None) -> None:
-        super().__init__(root, environ)
+    def __init__(self, root: Path | str | None = None, environ: Mapping[str, str] | None = None) -> None:
+        variables = os.environ if environ is None else environ
+        super().__init__(root or variables.get("ORIN_DEPLOY_ROOT") or "/", environ)
         self.is_root = os.geteuid() == 0
         self.data, self.cache = self._folders()
 
     def _folders(self) -> tuple[Path, Path]:
-        if home := self.environ.get("ORIN_DEPLOY_HOME"):
+        if home := self.environ.get("ORIN_DEPLOY_HOME", "").strip():
             base = Path(home).absolute()
             return base, base / "cache"
         if self.is_root:
@@ -65,6 +71,10 @@ class Host(Machine):
 
     def now(self) -> datetime:
         return datetime.now(timezone.utc).replace(microsecond=0)
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -104,6 +114,20 @@ class Host(Machine):
 
         return http.events(url, payload, **options)
 
+    # What runs for as long as we look.
+
+    def lines(self, *argv: str) -> Lines:
+        """Start a command that prints on and on, to be read line by line and closed; raises CommandFailed."""
+        from orin_deploy.host.stream import Lines
+
+        return Lines((self.which(argv[0]) or argv[0], *argv[1:]), self.environ)
+
+    def meters(self) -> Meters | None:
+        """What psutil tells of this machine; None when the root is another one, or psutil fails."""
+        from orin_deploy.host import meters
+
+        return meters.read() if self.root == Path("/") else None
+
     # Actions.
 
     def do(self, action: Action, progress: Progress = _silent) -> None:
@@ -132,6 +156,8 @@ class Host(Machine):
                 from orin_deploy.host import processes
 
                 processes.stop(self, self.path(action.path))
+            case Reboot():
+                commands.reboot(action.argv, action.question, self.environ)
 
     def _run(self, action: Run, progress: Progress) -> None:
         from orin_deploy.host.progress import reader

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from orin_deploy.errors import CommandFailed
+from orin_deploy.errors import CommandFailed, Rebooting
 
 TAIL_LINES = 20
+_ANSWERED_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -25,9 +26,16 @@ class Completed:
 
 
 def capture(
-    argv: Sequence[str], environ: Mapping[str, str], timeout_s: float | None = None, cwd: Path | None = None
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    timeout_s: float | None = None,
+    cwd: Path | None = None,
+    answer: str | None = None,
 ) -> Completed | None:
-    """Run a short command with closed standard input. None when the program is absent or outlives `timeout_s`."""
+    """Run a short command with `answer` on its standard input, else nothing.
+
+    None when the program is absent or outlives `timeout_s`.
+    """
     from plumbum import local
     from plumbum.commands.processes import CommandNotFound, ProcessTimedOut
 
@@ -36,7 +44,8 @@ def capture(
         command = local[_resolve(argv[0], environ)][tuple(argv[1:])].with_env(**environ)
         if cwd is not None:
             command = command.with_cwd(cwd)
-        code, out, err = (command < os.devnull).run(retcode=None, timeout=timeout_s)
+        command = command < os.devnull if answer is None else command << answer
+        code, out, err = command.run(retcode=None, timeout=timeout_s)
     except (CommandNotFound, ProcessTimedOut, OSError):
         return None
     return Completed(code, out, err)
@@ -100,6 +109,26 @@ def follow(
     if returncode != 0:
         raise CommandFailed(tuple(argv), returncode, tuple(tail), log)
     return tuple(tail)
+
+
+def reboot(argv: Sequence[str], question: str, environ: Mapping[str, str]) -> None:
+    """Run a command with YES for an answer, and when it asked the question, reboot.
+
+    Raises Rebooting once the reboot has begun, CommandFailed when the command or the reboot fails.
+    """
+    done = capture(argv, environ, _ANSWERED_S, answer="YES\n")
+    said = "" if done is None else done.stdout + done.stderr
+    if done is None or (done.returncode != 0 and "rebooting" not in said):
+        code = 127 if done is None else done.returncode
+        raise CommandFailed(tuple(argv), code, tuple(said.splitlines()[-TAIL_LINES:]))
+    if question not in said:
+        return
+    # nvpmodel reboots by itself; where it only wrote down the mode, as below a root of its own, this does.
+    restart = ("systemctl", "reboot")
+    done = capture(restart, environ, _ANSWERED_S)
+    if done is None or done.returncode != 0:
+        raise CommandFailed(restart, 127 if done is None else done.returncode, hint="reboot the machine yourself")
+    raise Rebooting("the machine reboots now", "run the same command again when it is back")
 
 
 def _resolve(program: str, environ: Mapping[str, str]) -> str:

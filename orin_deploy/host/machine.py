@@ -24,7 +24,7 @@ class Machine:
         path = Path(path)
         if path.is_relative_to(self.root):
             return path
-        return self.root / path.relative_to("/")
+        return self.root / str(path).lstrip("/")  # "//x", as below a data folder "/", is no path below "/" to pathlib
 
     def read_bytes(self, path: str | Path, limit: int | None = None) -> bytes | None:
         """A file's bytes (the first `limit` of them), or None when it is absent or cannot be read."""

@@ -1,7 +1,8 @@
 """Processes of this machine: who they are, what they may use, and the supervised server of a launch file.
 
 A launch file is JSON: `argv`, `env`, `log`, `start_timeout_s` (the longest a healthy start takes), `restart_delay_s`,
-and optionally `stop_timeout_s`, `start_limit`, `log_bytes`. `state.json` beside it says who runs.
+and optionally `stop_timeout_s`, `start_limit`, `log_bytes`, and `companions`: what the server needs beside it, each
+with `name`, `argv` and the loopback `port` it serves on. `state.json` beside it says who runs.
 """
 
 from __future__ import annotations
@@ -85,8 +86,10 @@ def in_words(returncode: int) -> str:
 
 
 def without_options(environ: dict[str, str]) -> dict[str, str]:
-    """An environment less the variables that change llama-server's options behind the plan's back."""
-    return {k: v for k, v in environ.items() if not k.startswith("LLAMA_ARG_") and k != "LLAMA_API_KEY"}
+    """An environment less the variables that change llama-server's options, or where its threads run, behind the
+    plan's back: OpenMP binds each thread to a place of its own when it is told to."""
+    strays = ("LLAMA_API_KEY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+    return {k: v for k, v in environ.items() if not k.startswith("LLAMA_ARG_") and k not in strays}
 
 
 # The supervised server of a launch file.
@@ -102,6 +105,7 @@ class State:
     starts: int
     failures: int
     exit: str | None
+    companions: tuple[Identity, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,7 @@ class Running:
     starts: int
     failures: int
     exit: str | None
+    companions: tuple[int, ...] = ()
 
 
 def state_path(launch: Path) -> Path:
@@ -131,9 +136,17 @@ def read_state(launch: Path) -> State | None:
         data = json.loads(state_path(launch).read_text())
         server = data.pop("server")
         supervisor = Identity(**data.pop("supervisor"))
-        return State(supervisor=supervisor, server=Identity(**server) if server else None, **data)
+        companions = tuple(Identity(**companion) for companion in data.pop("companions", ()))
+        return State(
+            supervisor=supervisor, server=Identity(**server) if server else None, companions=companions, **data
+        )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def children(state: State) -> tuple[Identity, ...]:
+    """The server, then its companions: the order in which they end."""
+    return (*((state.server,) if state.server else ()), *state.companions)
 
 
 def write_state(launch: Path, state: State) -> None:
@@ -160,6 +173,7 @@ def running(launch: Path, proc: Path = PROC) -> Running | None:
         starts=state.starts,
         failures=state.failures,
         exit=state.exit,
+        companions=tuple(each.pid for each in state.companions if is_alive(each, proc)),
     )
 
 
@@ -210,7 +224,7 @@ def stop(host: Machine, launch: Path) -> None:
     try:
         # The supervisor gives its server its own patience before it kills it; wait for both.
         end(state.supervisor, _stop_timeout_s(launch) + 5)
-        if (left := (read_state(launch) or state).server) is not None:
+        for left in children(read_state(launch) or state):
             end(left, STOP_TIMEOUT_S)
     except PermissionError as error:
         raise OrinError(

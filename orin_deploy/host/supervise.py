@@ -3,18 +3,19 @@
 `python -m orin_deploy.host.supervise LAUNCH` puts itself into the background, so that it outlives the command and the
 terminal it was started from. One supervisor a launch file; it keeps `state.json` beside it and the server's log
 bounded. A server that ends is started again, later each time, until it has failed too often in a row.
+
+Companions (a draft's own process) start before the server and end after it; when one ends by itself, the server is
+ended too and all start again, for a server cannot take up a connection that broke.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
 from io import FileIO
@@ -31,6 +32,7 @@ from orin_deploy.host.processes import (
     STOP_TIMEOUT_S,
     Identity,
     State,
+    children,
     end,
     identify,
     in_words,
@@ -39,13 +41,14 @@ from orin_deploy.host.processes import (
     without_options,
     write_state,
 )
+from orin_deploy.host.spawn import Companion, spawn
 
 START_LIMIT = 5
 
 _LONGEST_DELAY_S = 60.0
 _LOG_BYTES = 10 * 1024 * 1024
 _LOG_FILES = 3
-_PR_SET_PDEATHSIG = 1
+_LOOKS_EVERY_S = 0.05
 
 
 class Log:
@@ -90,7 +93,7 @@ class Supervisor:
         self.stop_timeout_s = float(launch.get("stop_timeout_s", STOP_TIMEOUT_S))
         self.start_limit = int(launch.get("start_limit", START_LIMIT))
         self.log = Log(Path(launch["log"]), int(launch.get("log_bytes", _LOG_BYTES)))
-        self.libc = ctypes.CDLL(None)
+        self.companions = [Companion(companion) for companion in launch.get("companions", ())]
         self.selector = selectors.DefaultSelector()
         self.stopping = False
         self.starts = self.failures = 0
@@ -101,8 +104,9 @@ class Supervisor:
         """Supervise to the end. A byte on the descriptor `ready` says that the first state is on disk."""
         self.ready = ready
         self._listen_to_signals()
-        if (old := read_state(self.path)) is not None and old.server is not None:
-            end(old.server, self.stop_timeout_s)  # left over from a supervisor that was killed
+        if (old := read_state(self.path)) is not None:
+            for left in children(old):  # left over from a supervisor that was killed
+                end(left, self.stop_timeout_s)
         while not self.stopping:
             began = time.monotonic()
             self._serve()
@@ -132,52 +136,57 @@ class Supervisor:
         self.stopping = True
 
     def _serve(self) -> None:
-        """Start the server once and copy its output to the log until it ends by itself or is told to."""
+        """Start the companions and the server once, until the server ends by itself or is told to."""
         self.starts += 1
         self.log.write(f"{START_MARK}, start {self.starts}, {time.strftime('%Y-%m-%dT%H:%M:%S%z')}\n".encode())
         try:
-            server = self._spawn()
+            if self._start_companions():
+                self._run_server()
         except OSError as error:
-            self.log.write(f"cannot start {self.argv[0]}: {error.strerror}\n".encode())
+            self.log.write(f"cannot start {error.filename}: {error.strerror}\n".encode())
             self.exit = "exit code 127"
-            return
-        assert server.stdout is not None
-        os.set_blocking(server.stdout.fileno(), False)
-        self.selector.register(server.stdout, selectors.EVENT_READ, self.log.write)
-        self._note(RUNNING, identify(server.pid))
+        finally:
+            for companion in self.companions:
+                companion.end(self.stop_timeout_s)
+
+    def _start_companions(self) -> bool:
+        """Start what the server needs; False when one ends before it serves, takes too long, or we are to stop."""
+        for companion in self.companions:
+            companion.start(self.env, self.selector, self.log.write)
+            deadline = time.monotonic() + self.healthy_after_s
+            while not companion.serves():
+                if self.stopping or self._lost_companion():
+                    return False
+                if time.monotonic() > deadline:
+                    self.exit = f"{companion.name} not serving after {self.healthy_after_s:.0f} s"
+                    return False
+                self._turn(_LOOKS_EVERY_S)
+        return True
+
+    def _lost_companion(self) -> bool:
+        """Whether a companion has ended by itself; that is then how the server's run ended."""
+        ended = next((companion for companion in self.companions if companion.ended()), None)
+        if ended is not None and ended.child is not None:
+            self.exit = f"{ended.name}'s {in_words(ended.child.process.returncode)}"
+        return ended is not None
+
+    def _run_server(self) -> None:
+        server = spawn(self.argv, self.env, self.selector, self.log.write)
+        self._note(RUNNING, identify(server.process.pid))
         kill_at: float | None = None
-        while server.poll() is None:
-            if self.stopping and kill_at is None:
-                server.terminate()
+        lost = False
+        while not server.ended():
+            lost = lost or self._lost_companion()
+            if (self.stopping or lost) and kill_at is None:
+                server.process.terminate()
                 kill_at = time.monotonic() + self.stop_timeout_s
             if kill_at is not None and time.monotonic() > kill_at:
-                server.kill()
+                server.process.kill()
             self._turn(None if kill_at is None else 0.1)
-        self._turn(0)  # its last words
-        if server.stdout.fileno() in self.selector.get_map():
-            self.selector.unregister(server.stdout)
-        server.stdout.close()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(server.pid, signal.SIGKILL)  # the server's own children, if it had any
-        self.exit = in_words(server.returncode)
-
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        supervisor = os.getpid()
-
-        def die_with_the_supervisor() -> None:
-            self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != supervisor:
-                os._exit(1)
-
-        return subprocess.Popen(
-            self.argv,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=die_with_the_supervisor,
-        )
+        server.forget()
+        # A server whose companion is gone aborts at its next word to it, often before we know of the companion.
+        if not lost and not self._lost_companion():
+            self.exit = in_words(server.process.returncode)
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -200,7 +209,8 @@ class Supervisor:
         assert me is not None
         # Losing the state (a full disk, a removed folder) must not take the server down.
         with contextlib.suppress(OSError):
-            write_state(self.path, State(state, me, server, self.starts, self.failures, self.exit))
+            beside = tuple(who for each in self.companions if each.child and (who := identify(each.child.process.pid)))
+            write_state(self.path, State(state, me, server, self.starts, self.failures, self.exit, beside))
         if self.ready is not None:
             os.write(self.ready, b"1")
             os.close(self.ready)

@@ -15,7 +15,7 @@ LAYERS = 512  # LLAMA_MAX_LAYERS; the server makes a pattern for each layer, and
 
 CACHE_TYPES = ("f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", "f32")
 FA_TYPES = ("f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")  # those CUDA flash attention has kernels for
-CPUS = r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*"
+CPUS = r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*"
 """How CPUs are written: "0-3,6"."""
 
 
@@ -53,7 +53,7 @@ class Option:
 
     @property
     def section(self) -> str:
-        """ "server", or the first word of a nested key: "build", "placement", "memory", "service"."""
+        """ "server", or the first word of a nested key: "build", "power", "placement", "memory", "service"."""
         return self.key.partition(".")[0] if "." in self.key else "server"
 
     @property
@@ -471,12 +471,36 @@ BUILD = (
     Option("build.cmake", "map", "Further cmake variables, passed as -DNAME=VALUE."),
 )  # fmt: skip
 
+POWER = (
+    Option(
+        "power.mode", "str", "The power mode: max, keep, or a mode's name or watts.", default="keep", cost="reboot",
+        choices=("max", "keep"), pattern="[A-Za-z0-9][A-Za-z0-9_.-]*", shape="a mode's name such as MAXN, or 25W",
+    ),
+    Option("power.clocks", "enum", "Clocks pinned by jetson_clocks.", default="keep", choices=("on", "keep")),
+    Option(
+        "power.fan", "str", "The fan's profile, of those in nvfancontrol.conf.", default="keep", choices=("keep",),
+        pattern="[A-Za-z0-9][A-Za-z0-9_-]*", shape="a profile's name such as cool",
+    ),
+)  # fmt: skip
+
 PLACEMENT = (
     Option(
         "placement.cpus", "str", "CPUs the server may use.", default="auto", auto=True,
         pattern=CPUS, shape='CPU numbers such as "0-3,6"',
     ),
     Option("placement.reserve_cpus", "int", "CPUs left to the system.", default=0, low=0, high=1024),
+    # Only a draft-simple draft: the other kinds share tensors with the target and stay in its process.
+    Option(
+        "placement.draft_cpus", "str", "CPUs of a process of the draft's own; none keeps the draft in the server.",
+        default="none", pattern=f"none|auto|{CPUS}", shape='none, auto, or CPU numbers such as "8-11"',
+    ),
+    Option(
+        "placement.draft_device", "str", "What the draft's own process computes on, as ggml names it.",
+        default="auto", auto=True, pattern="CPU|CUDA[0-9]", shape="CPU or CUDA0",
+    ),
+    Option(
+        "placement.draft_port", "int", "Loopback port of the draft's own process.", default=50052, low=1, high=65535,
+    ),
 )  # fmt: skip
 
 MEMORY = (
@@ -504,7 +528,7 @@ SERVICE = (
 )  # fmt: skip
 
 SERVER = (*LOADING, *LOGGING, *(replace(row, cost="request") for row in SAMPLING), *SPECULATION, *SERVING)
-OWN = (*(replace(row, cost="rebuild") for row in BUILD), *PLACEMENT, *MEMORY, *SERVICE)
+OWN = (*(replace(row, cost="rebuild") for row in BUILD), *POWER, *PLACEMENT, *MEMORY, *SERVICE)
 
 _LOAD_MODE = "load_mode (auto, none, mmap, mlock, mmap+mlock or dio)"
 _PER_TYPE = "spec_ngram_simple_{0}, spec_ngram_map_k_{0} or spec_ngram_map_k4v_{0}"

@@ -113,7 +113,9 @@ def parse(option: Option, raw: object) -> Value:
     value = _read(option, raw)
     if value is None and not (option.auto and raw == "auto"):
         example = next((item for item in (*option.candidates, option.default) if item not in (None, "auto")), None)
-        hint = None if example is None else f"for instance {option.key}={written(example)}"
+        if example is None:
+            example = "auto" if option.auto else option.low
+        hint = f"leave {option.key} out" if example is None else f"for instance {option.key}={written(example)}"
         raise UsageError(f"{option.key} cannot be {shown(raw)}: allowed is {allowed(option)}", hint)
     return value
 

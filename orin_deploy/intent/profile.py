@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from orin_deploy.errors import UsageError
-from orin_deploy.intent import options, schema, yaml_text
+from orin_deploy.intent import board_facts, options, schema, yaml_text
+from orin_deploy.intent.board_facts import Board
 from orin_deploy.intent.spec import Value
 from orin_deploy.intent.yaml_text import Document, Problem, Where
 
@@ -17,31 +19,9 @@ __all__ = ["Board", "Problem", "Profile", "board_profile", "check", "load", "nam
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _NOT_OPTIONS = ("description", "include", "model", "board")
-_NEEDED = ("modules", "machine", "clusters", "memory_total_mib", "memory_idle_mib", "evidence")
 
 
 SITE = Path("/etc/orin-deploy/profiles")
-
-
-@dataclass(frozen=True)
-class Board:
-    """Facts of a board. `modules` are SKUs ("p3701-0004"), `clusters` CPU numbers; `sources` say where each is from.
-
-    `evidence` is "hardware", "captured" (from somebody's board) or "documents". None is unknown.
-    """
-
-    modules: tuple[str, ...]
-    machine: str
-    clusters: tuple[tuple[int, ...], ...]
-    memory_total_mib: int
-    memory_idle_mib: int
-    evidence: str
-    cpu_model: str | None = None
-    features: tuple[str, ...] = ()
-    bandwidth_gbs: float | None = None
-    gpu_sm: int | None = None
-    cuda: bool = False
-    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +51,12 @@ class _Merged:
 def search_path(
     explicit: str | None, environ: Mapping[str, str], home: Path | None = None, site: Path = SITE
 ) -> tuple[Path, ...]:
-    """Folders that hold profiles, first wins: the one given, the site's, the user's, the installed ones."""
+    """Folders that hold profiles, first wins: the one given, the site's, the user's, the installed ones.
+
+    Raises UsageError when the one given is no folder: what it was to override would silently stand.
+    """
+    if explicit is not None and not os.path.isdir(explicit):
+        raise UsageError(f"--profiles {explicit or '(empty)'} is no folder", "name a folder that holds NAME.yaml files")
     home = home or Path(environ.get("HOME") or "/")
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     given = () if explicit is None else (Path(explicit),)
@@ -150,7 +135,7 @@ def _check_model(model: str, path: Path, folders: Sequence[Path]) -> list[Proble
 
 def _locate(name: str, search: Sequence[Path]) -> Path:
     if "/" in name or name.endswith((".yaml", ".yml")):
-        return Path(name).expanduser()
+        return Path(os.path.expanduser(name))
     found = dict(names(search))
     if name in found:
         return found[name]
@@ -258,21 +243,6 @@ def _board(merged: _Merged, path: Path) -> Board | None:
     told = merged.board
     if not told or merged.problems or path.absolute().parent.name == "_shared":
         return None
-    lacks = [f"lacks {key}" for key in _NEEDED if key not in told]
-    facts = [key for key in told if key not in ("sources", "evidence")]
-    lacks += [f"names no source for {key}" for key in facts if key not in told["sources"]]
-    lacks += [f"names a source for {key}, which it does not tell" for key in told["sources"] if key not in facts]
-    merged.problems += [Problem(str(path), None, "board", text) for text in lacks]
-    if lacks:
-        return None
-    rows = {row.key.partition(".")[2]: row for row in schema.BOARD}
-    read: dict[str, Any] = {key: options.parse(rows[key], raw) for key, raw in told.items() if key != "sources"}
-    for key in ("modules", "clusters", "features"):
-        read[key] = tuple(str(read[key]).split(",")) if key in read else ()
-    read["clusters"] = tuple(_range(cpus) for cpus in read["clusters"])
-    return Board(**read, sources=told["sources"])
-
-
-def _range(text: str) -> tuple[int, ...]:
-    first, _, last = text.partition("-")
-    return tuple(range(int(first), int(last or first) + 1))
+    faults = board_facts.faults(told)
+    merged.problems += [Problem(str(path), None, "board", text) for text in faults]
+    return None if faults else board_facts.read(told)

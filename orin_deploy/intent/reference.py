@@ -93,9 +93,15 @@ def _hub(kind: str, rest: str, text: str) -> Reference:
 
 
 def _url(kind: str, text: str) -> Reference:
+    from urllib.parse import urlsplit
+
     match = _URL.fullmatch(text)
     if match is None or " " in text:
         raise UsageError(f"{text} is no address of a file", "write https://host/path/file.gguf")
+    try:
+        _ = urlsplit(text).port  # raises for a port that is none and for brackets that hold no address
+    except ValueError as error:
+        raise UsageError(f"{text} is no address: {error}", "write https://host/path/file.gguf") from None
     if match["user"]:
         raise UsageError("an address with a name or password in it would be shown and recorded", "leave them out")
     return Reference(kind, url=text)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Request:
-    """One wish. `sets` are the --set words in order, as (key, text); `force` skips the check of board and profile."""
+    """One wish. `sets` are the --set words in order, as (key, text); `force` skips the check of board and profile;
+    `reboot` agrees to a reboot where the power mode needs one."""
 
     profile: str = "auto"
     model: str | None = None
@@ -15,3 +16,4 @@ class Request:
     sets: tuple[tuple[str, str], ...] = ()
     profiles_folder: str | None = None
     force: bool = False
+    reboot: bool = False

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from orin_deploy.errors import UsageError
+from orin_deploy.errors import Refused, UsageError
 from orin_deploy.facts import jetson
 from orin_deploy.facts.device import MIB, CudaToolkit, Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent import board, build, options
+from orin_deploy.intent import board, build, options, power, speculation
 from orin_deploy.intent.fit import Fitted, fit
 from orin_deploy.intent.option_table import OWN, SERVER
 from orin_deploy.intent.placement import place
@@ -28,6 +28,7 @@ class Around:
 
     `data` is our data folder; `help_text` the built server's own --help, None before the first build. `fitted` is the
     context that was fitted for the server that runs now; `own_bytes` is the memory that this server would give back.
+    `reboot` is the user's --reboot.
     """
 
     data: str
@@ -35,6 +36,7 @@ class Around:
     help_text: str | None = None
     fitted: Fitted | None = None
     own_bytes: int = 0
+    reboot: bool = False
 
 
 def layer(profile: Profile, sets: tuple[tuple[str, str], ...]) -> dict[str, Setting]:
@@ -73,9 +75,14 @@ def resolve(
     around: Around,
 ) -> Spec:
     """The spec for one deployment. Raises Refused or UsageError with what to change."""
-    placement = place(device.cpu, values)
+    apart = speculation.has_process(values)
+    powered = power.resolve(device, values, is_root=around.is_root, reboot=around.reboot)
+    placement = place(power.in_mode(device.cpu, powered), values, draft=apart)
+    draft = speculation.draft_process(values, engine, placement) if apart else None
     decided = {**values, **_decided(values, placement, engine), **_named(values, weights, alias)}
+    decided |= speculation.server_options(values, draft, engine) if draft else {}
     _check_exposure(decided)
+    _check_cache(decided)
     decided["ctx_size"], budget = fit(model, decided, engine, device, around.fitted, around.own_bytes)
     settings = {key: setting for key, setting in decided.items() if "." not in key and setting.value is not None}
     return Spec(
@@ -90,14 +97,24 @@ def resolve(
         service=_service(name, decided, settings, engine, weights, device, around),
         budget=budget,
         sources={key: setting.source for key, setting in decided.items()},
-        warnings=(*_warnings(profile, device, _toolkit(device)[1]), *engine.warnings),
+        warnings=(
+            *_warnings(profile, device, _toolkit(device)[1]),
+            *engine.warnings,
+            *speculation.warnings(values),
+            *(powered.warnings if powered else ()),
+        ),
+        draft=draft,
+        power=powered,
     )
 
 
 def deployment_name(name: str) -> str:
     """A deployment's name, fit for a folder and a systemd unit; raises UsageError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
-        raise UsageError(f'"{name}" cannot name a deployment', "use letters, digits, dots, dashes and underscores")
+        raise UsageError(
+            f'"{name}" cannot name a deployment',
+            "use letters, digits, dots, dashes and underscores, as in --name my-model-2",
+        )
     return name
 
 
@@ -137,6 +154,17 @@ def _check_exposure(values: Mapping[str, Setting]) -> None:
         )
 
 
+def _check_cache(values: Mapping[str, Setting]) -> None:
+    """The engine quantises the cache's values only with flash attention (llama-context.cpp)."""
+    kind = values["cache_type_v"].value
+    if values["flash_attn"].value == "off" and kind not in (None, "f32", "f16", "bf16"):
+        raise Refused(
+            f"cache_type_v={kind} ({values['cache_type_v'].source}) needs flash attention, which is off "
+            f"({values['flash_attn'].source})",
+            "--set flash_attn=on, or --set cache_type_v=f16",
+        )
+
+
 def _service(
     name: str,
     values: Mapping[str, Setting],
@@ -150,6 +178,11 @@ def _service(
     words = options.render(passed, around.help_text)
     folder = f"{around.data}/deployments/{name}"
     manager = str(values["service.manager"].value)
+    if manager == "systemd" and not device.systemd:
+        raise Refused(
+            f"service.manager=systemd ({values['service.manager'].source}), and systemd does not run on this machine",
+            "--set service.manager=process",
+        )
     user = values["service.user"].value
     timeout = values["service.start_timeout_s"].value
     if timeout == "auto":
@@ -182,4 +215,5 @@ def _warnings(profile: Profile, device: Device, toolkit_warning: str | None) -> 
         found.append(f"no {profile.name} board is at hand: the board's facts stand in{jetpack}, nothing running")
     if toolkit_warning is not None:
         found.append(toolkit_warning)
+    found += jetson.notes(device.jetson) if device.jetson else ()
     return (*found, *board.disagreements(profile, device))

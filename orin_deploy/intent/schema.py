@@ -8,37 +8,12 @@ from typing import Any, TypeAlias
 
 from orin_deploy.errors import UsageError
 from orin_deploy.intent import options
+from orin_deploy.intent.board_facts import BOARD, POWER_MODE, POWER_TABLES
 from orin_deploy.intent.option_table import INT_MAX, Option
 from orin_deploy.intent.yaml_text import Document, Problem, Where
 
 Schema: TypeAlias = dict[str, Any]
 Rows: TypeAlias = Mapping[str, Option]
-
-_MIB = 2**24  # 16 TiB, more than any board will have
-
-BOARD = (
-    Option(
-        "board.modules", "list", "The modules this is, by SKU.",
-        pattern="p[0-9]{4}-[0-9]{4}", shape="SKUs such as p3701-0004",
-    ),
-    Option("board.machine", "enum", "As `uname -m` says.", choices=("aarch64", "x86_64")),
-    Option("board.cpu_model", "str", "The CPU core's name."),
-    Option(
-        "board.clusters", "list", "CPUs that share a cache, one range a cluster.",
-        pattern="[0-9]+(-[0-9]+)?", shape='ranges of CPUs such as ["0-3", "4-7"]',
-    ),
-    Option(
-        "board.features", "list", "CPU features as /proc/cpuinfo names them.",
-        pattern="[a-z0-9_]+", shape="names of CPU features",
-    ),
-    Option("board.memory_total_mib", "int", "MemTotal in MiB.", low=256, high=_MIB),
-    Option("board.memory_idle_mib", "int", "MiB in use before anything is deployed.", low=0, high=_MIB),
-    Option("board.bandwidth_gbs", "float", "Memory bandwidth in GB/s.", low=1, high=1e6),
-    Option("board.gpu_sm", "int", "Streaming multiprocessors of the GPU.", low=1, high=4096),
-    Option("board.cuda", "bool", "Whether the board has a CUDA GPU."),
-    Option("board.evidence", "enum", "What the facts rest on.", choices=("hardware", "captured", "documents")),
-    Option("board.sources", "map", "Where each fact is from, by its key."),
-)  # fmt: skip
 
 _FIELDS = (
     Option("description", "str", "One sentence: which machine, which use."),
@@ -91,6 +66,7 @@ _ENTRY = (
 PROFILE_ROWS: Rows = {
     **{name: row for row in options.OPTIONS.values() if row.owned is None for name in options.names(row)},
     **{row.key: row for row in (*_FIELDS, *BOARD)},
+    **{f"board.{table}{row.key.removeprefix('mode')}": row for table in POWER_TABLES for row in POWER_MODE},
 }
 ENTRY_ROWS: Rows = {row.key: row for row in (*_ENTRY, *_MODEL)}
 
@@ -142,12 +118,20 @@ def _section(rows: Rows | tuple[Option, ...], name: str, **more: Any) -> Schema:
     return _object({row.key.partition(".")[2]: node(row) for row in found if row.section == name}, **more)
 
 
+def _power_node() -> Schema:
+    rows = {row.key.partition(".")[2]: node(row) for row in POWER_MODE}
+    rows["masks"] |= _object({key.removeprefix("masks."): rows.pop(key) for key in list(rows) if "." in key})
+    mode = _object(rows, required=["id", "name", "cores", "masks"])
+    return {"description": "Power modes, as nvpmodel.conf has them.", "type": "array", "minItems": 1, "items": mode}
+
+
 def profile_schema() -> Schema:
     """The schema of a profile, which editors read too; shipped as profiles/schema.json."""
     properties: Schema = {row.key: node(row) for row in _FIELDS}
     properties["board"] = _section(BOARD, "board", description="Facts of the board, each with its source.")
     properties["board"]["properties"]["sources"]["additionalProperties"] = {"type": "string", "minLength": 1}
-    for name in ("build", "placement", "memory", "service"):
+    properties["board"]["properties"] |= dict.fromkeys(POWER_TABLES, _power_node())
+    for name in ("build", "power", "placement", "memory", "service"):
         properties[name] = _section(PROFILE_ROWS, name)
     properties["build"]["properties"]["cmake"] |= {
         "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
@@ -227,7 +211,8 @@ def stranger_in_profile(where: Where) -> str:
     """What to write for a key that a profile cannot hold: the right spelling, today's name, or the nearest."""
     key = ".".join(map(str, where))
     if where[0] == "board":
-        return closest(where, {row.key.partition(".")[2]: row for row in BOARD})
+        rows = BOARD if len(where) == 2 else POWER_MODE
+        return closest(where, {row.key.rpartition(".")[2]: row for row in rows})
     try:
         option = options.find(key)
     except UsageError as error:

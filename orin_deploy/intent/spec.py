@@ -82,13 +82,48 @@ class WeightFile:
 
 
 @dataclass(frozen=True)
+class Power:
+    """The power mode that will be active, whether clocks are pinned in it, and the fan's profile.
+
+    A `mode` of None leaves the mode alone, a `fan` of None the fan. `cores` are the CPUs online then. `reboot_needed`
+    is what the GPU's masks say before anything is tried; `reboot_allowed` is the user's --reboot.
+    """
+
+    mode: str | None
+    mode_id: int | None
+    clocks: bool
+    fan: str | None
+    cores: tuple[int, ...]
+    reboot_needed: bool = False
+    reboot_allowed: bool = False
+    source: str = "default"
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Placement:
-    """The CPUs the server's process may use and its thread counts for generation and for prompts (batch)."""
+    """The CPUs the server's process may use and its thread counts for generation and for prompts (batch).
+
+    `draft_cpus` are those of the draft's own process, never one of the server's; empty without such a process.
+    """
 
     cpus: tuple[int, ...]
     threads: int
     threads_batch: int
     why: str
+    draft_cpus: tuple[int, ...] = ()
+    draft_threads: int = 0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A draft model that computes in a process of its own: ggml-rpc-server, to which llama-server hands it."""
+
+    weights: Weights
+    kind: str  # as llama-server's --spec-type names it
+    device: str  # what it computes on, as ggml names it: "CPU", "CUDA0"
+    port: int  # of the loopback address
+    argv: tuple[str, ...]  # ggml-rpc-server and its arguments, without taskset
 
 
 @dataclass(frozen=True)
@@ -110,7 +145,7 @@ class Service:
     @property
     def endpoint(self) -> str:
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "localhost") else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -129,3 +164,5 @@ class Spec:
     budget: Budget
     sources: dict[str, str] = field(default_factory=dict)  # every key (build.blas, ctx_size …) to its source
     warnings: tuple[str, ...] = ()
+    draft: Draft | None = None
+    power: Power | None = None  # None where there is nothing to set: no Jetson

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -65,8 +66,9 @@ class Document:
 def read(path: Path) -> Document:
     """The document in a file; a file that is no YAML gives a problem, one that cannot be read raises UsageError."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_BYTES + 1)
+        # Not blocking, so that a pipe without a writer is told instead of waited for.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            raw = file.read(_MAX_BYTES + 1) or b""
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", "check the name and the permissions") from None
     if len(raw) > _MAX_BYTES:

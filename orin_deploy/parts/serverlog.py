@@ -50,6 +50,11 @@ _RULES = (
         "correct it in the profile or with --set",
     ),
     _Rule(
+        r"""error while handling argument "([^"]+)": (?:error: )?failed to open file '([^']*)'""",
+        "llama-server{build} cannot open {1}, the value of {0}",
+        "name the file by its absolute path; it must exist and be readable by the server's user",
+    ),
+    _Rule(
         r'error while handling argument "([^"]+)": (?:error: )?(.*)',
         "llama-server{build} refuses the value of {0}: {1}",
         "correct it in the profile or with --set",
@@ -182,6 +187,13 @@ def reason(lines: Sequence[str]) -> tuple[str, str] | None:
                 groups = [(group or "").strip() for group in match.groups()]
                 return rule.message.format(*groups, build=_build(last)), rule.hint
     return None
+
+
+def complaint(lines: Sequence[str]) -> str | None:
+    """The first error in the last start's own words, for an end that no rule explains; None when there is none."""
+    last = starts(lines)[-1] if lines else ()
+    found = (re.match(r"[\d.]+ E (.*)|\S+\.(?:cpp|cu|cuh|c|h):\d+: (.*)", line) for line in last)
+    return next(((match[1] or match[2]).strip() for match in found if match), None)
 
 
 def memory_rows(lines: Sequence[str]) -> tuple[Buffer, ...]:

@@ -30,7 +30,8 @@ class Capture(Machine):
 
     def ask(self, *argv: str, timeout_s: float = 20) -> str | None:
         program = Path(argv[0])
-        inside = program.relative_to(self.root) if program.is_relative_to(self.root) else program.relative_to("/")
+        below = next((root for root in (self.root, Path("/")) if program.is_relative_to(root)), None)
+        inside = program.relative_to(below) if below else program
         for name in (str(inside), program.name):
             answer = self._commands / " ".join((f"{name}", *argv[1:]))
             answer = answer.with_name(f"{answer.name}.txt")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from orin_deploy import actions
-from orin_deploy.actions import Action, Fetch, Link, Remove, Run, Start, Stop, Unpack, Write
+from orin_deploy.actions import Action, Fetch, Link, Reboot, Remove, Run, Start, Stop, Unpack, Write
 
 EXAMPLES: tuple[Action, ...] = (
     Run(("cmake", "-S", "a b"), cwd="/x", env=(("A", "1 2"),), log="/l", output="/o", progress="ninja"),
@@ -18,6 +18,7 @@ EXAMPLES: tuple[Action, ...] = (
     Remove("/a"),
     Start("host", "/l.json"),
     Stop("host", "/l.json"),
+    Reboot(("nvpmodel", "-m", "0"), "REBOOT NOW"),
 )
 
 

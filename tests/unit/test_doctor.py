@@ -189,7 +189,7 @@ def test_rules_speak_under_the_name_they_are_registered_with() -> None:
         ("nvidia,p4071-0000+p3834-0008", "p3834-0008"),
         ("nano8", "p3767-0003"),
         ("NVIDIA Jetson Nano Developer Kit", "p3448-0000"),
-        ("p3701-0000", "p3701-0005"),
+        ("p3701-0000", "p3701-0000"),
         ("Raspberry Pi 5", None),
         ("nvidia,p3737-0000", None),
         ("hf:someone/Thor-8B-GGUF", None),

@@ -17,7 +17,7 @@ import orin_deploy
 from orin_deploy.cli.console import Console
 from orin_deploy.cli.documents import plan_document
 from orin_deploy.cli.show_plan import show_plan
-from orin_deploy.deploy.plan import Plan
+from orin_deploy.deploy.plan import PARTS, Plan
 from orin_deploy.intent import options
 from tests.planning import PROFILES, WORKSTATION, planned
 
@@ -26,16 +26,14 @@ FOLDER = Path(__file__).parents[1] / "golden/plans"
 # The file's name, the profile, the --set words. A board is its own stand-in, the host is the workstation.
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "host": ("host", ()),
-    "host-open": (
-        "host",
-        ("host=0.0.0.0", "api_key_file=/etc/orin-deploy/keys", "build.blas=on", "placement.cpus=2-5"),
-    ),
+    "host-blas": ("host", ("build.blas=on", "placement.cpus=2-5")),
     "agx32": ("agx32", ()),
     "agx32-four-slots": (
         "agx32",
         ("ctx_size=65536", "cache_type_k=q8_0", "cache_type_v=q8_0", "parallel=4", "build.blas=on"),
     ),
     "agx64": ("agx64", ()),
+    "agx64-open": ("agx64", ("host=0.0.0.0", "api_key_file=/etc/orin-deploy/keys", "power.mode=keep")),
 }
 DOCUMENT = "agx32"
 
@@ -192,7 +190,8 @@ def test_the_build_is_for_the_board(case: str) -> None:
 def test_steps_are_numbered_and_each_has_a_reason(case: str) -> None:
     steps = re.findall(r"^  (\d+)\. \[(do|ok)\] (\w+): (.+?): (.+)$", golden(case), re.MULTILINE)
     assert [int(number) for number, *_ in steps] == list(range(1, len(steps) + 1))
-    assert list(dict.fromkeys(part for _, _, part, _, _ in steps)) == ["engine", "weights", "service", "verify"]
+    parts = [part.NAME for part in PARTS if part.NAME != "power" or CASES[case][0] != "host"]
+    assert list(dict.fromkeys(part for _, _, part, _, _ in steps)) == [*parts, "verify"]
     assert {mark for _, mark, *_ in steps} == {"do"}, "nothing is there yet"
 
 

@@ -13,6 +13,10 @@ from orin_deploy.intent import options, yaml_text
 from orin_deploy.intent.profile import board_profile, check, load, names, search_path
 
 SEARCH = search_path(None, {})[-1:]
+BOARDS = (
+    "agx64", "agx32", "agx-orin-devkit-32gb", "agx-industrial", "nx16", "nx8", "nano8", "nano4", "agx-xavier",
+    "xavier-nx", "thor-t5000", "thor-t4000",
+)  # fmt: skip
 
 
 def _write(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
@@ -70,7 +74,7 @@ def test_any_bytes_are_read_or_refused(raw: bytes | str) -> None:
 
 
 def test_every_profile_that_ships_is_sound() -> None:
-    assert [name for name, _ in names(SEARCH)] == ["agx32", "agx64", "host"]
+    assert [name for name, _ in names(SEARCH)] == sorted([*BOARDS, "host"])
     for path in (*SEARCH[0].glob("*.yaml"), *SEARCH[0].glob("*/*.yaml")):
         assert check(path) == []
 
@@ -107,9 +111,11 @@ def test_the_host_is_any_machine() -> None:
 # Finding
 
 
-def test_the_search_path_in_order() -> None:
-    found = search_path("/mine", {"HOME": "/home/a", "XDG_CONFIG_HOME": "/x"})
-    assert [str(path) for path in found[:3]] == ["/mine", "/etc/orin-deploy/profiles", "/x/orin-deploy/profiles"]
+def test_the_search_path_in_order(tmp_path: Path) -> None:
+    found = search_path(str(tmp_path), {"HOME": "/home/a", "XDG_CONFIG_HOME": "/x"})
+    assert [str(path) for path in found[:3]] == [
+        str(tmp_path), "/etc/orin-deploy/profiles", "/x/orin-deploy/profiles",
+    ]  # fmt: skip
     assert (found[3] / "host.yaml").is_file()
     assert search_path(None, {"HOME": "/home/a"})[1] == Path("/home/a/.config/orin-deploy/profiles")
 
@@ -123,7 +129,7 @@ def test_the_first_folder_wins(tmp_path: Path) -> None:
 def test_an_unknown_profile_names_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         load("agx23", SEARCH)
-    assert "did you mean agx32? there are agx32, agx64, host" in (caught.value.hint or "")
+    assert "did you mean agx32? there are agx-industrial, agx-orin-devkit-32gb, " in (caught.value.hint or "")
     with pytest.raises(UsageError, match="cannot be read"):
         load("/nowhere/x.yaml", SEARCH)
     with pytest.raises(UsageError, match="cannot be read"):

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from orin_deploy.errors import UsageError
 from orin_deploy.intent import options, schema
+from orin_deploy.intent.board_facts import BOARD
 from orin_deploy.intent.option_table import OWN, SERVER, Option
 from orin_deploy.intent.profile import search_path
 
 FOLDER = search_path(None, {})[-1]
-ROWS = tuple(row for row in (*SERVER, *OWN, *schema.BOARD) if row.owned is None and row.kind != "map")
+ROWS = tuple(row for row in (*SERVER, *OWN, *BOARD) if row.owned is None and row.kind != "map")
 
 
 def test_what_ships_is_what_is_generated() -> None:

@@ -369,7 +369,7 @@ def test_why_a_server_ended() -> None:
     assert "another processor" in verify.failure((), "signal 4 (SIGILL)", "x").message
     unknown = verify.failure(("nothing of use",), "exit code 7", "x")
     assert "exit code 7" in unknown.message
-    assert unknown.hint == "orin-deploy logs --name x"
+    assert unknown.hint == "orin-deploy logs --lines 500 --name x"
     # The start that failed told why; the one after it was cut off.
     lines = (f"{START_MARK}, start 1", "error: invalid argument: --nope", f"{START_MARK}, start 2")
     assert "--nope" in verify.failure(lines, "exit code 1", "x").message

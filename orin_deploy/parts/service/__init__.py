@@ -10,7 +10,7 @@ from orin_deploy.parts.service.running import (
     running_pid,
     status,
 )
-from orin_deploy.parts.service.snapshot import Before, halt, restore, snapshot
+from orin_deploy.parts.service.snapshot import Before, halt, leftovers, restore, snapshot
 from orin_deploy.parts.service.state import NAME, Endpoint, ServiceState, inspect
 from orin_deploy.parts.service.steps import drift, plan
 
@@ -27,6 +27,7 @@ __all__ = [
     "halt",
     "held_bytes",
     "inspect",
+    "leftovers",
     "log_lines",
     "now",
     "plan",

@@ -86,5 +86,7 @@ def _file(host: Host, place: Where) -> Path:
 
 
 def _journal(host: Host, place: Where, *words: str) -> list[str]:
-    said = host.ask(*place.journalctl, "-u", place.unit, "-o", "cat", "--no-pager", "-q", *words)
+    said = host.ask(
+        *place.journalctl, "-u", place.unit, "-u", place.draft_unit, "-o", "cat", "--no-pager", "-q", *words
+    )
     return (said or "").splitlines()

@@ -12,6 +12,7 @@ from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
 from orin_deploy.intent.spec import Service, Spec
 from orin_deploy.parts import serverlog
 from orin_deploy.parts.service.log import log_lines
+from orin_deploy.parts.service.unit import DRAFT
 from orin_deploy.parts.service.where import Where, manager, where
 
 
@@ -20,6 +21,7 @@ class Status:
     """What the manager says of the server. `state` is RUNNING, BACKING_OFF, FAILED, or None when there is nothing.
 
     `failures` counts exits in a row, `exit` is the last of them in words; `since` is in seconds since the epoch.
+    `draft` is the process number of the draft's own process, None where there is none.
     """
 
     state: str | None = None
@@ -27,6 +29,7 @@ class Status:
     since: float | None = None
     failures: int = 0
     exit: str | None = None
+    draft: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ def status(host: Host, name: str) -> Status:
     match manager(host, place):
         case "process":
             now = processes.running(Path(place.launch), host.path("/proc"))
-            return Status() if now is None else Status(now.state, now.server, now.since, now.failures, now.exit)
+            if now is None:
+                return Status()
+            return Status(now.state, now.server, now.since, now.failures, now.exit, next(iter(now.companions), None))
         case "systemd":
             return _unit_status(host, place)
     return Status()
@@ -70,34 +75,37 @@ def now(host: Host, name: str, served: Mapping[str, Any]) -> Now:
 def held_bytes(host: Host, name: str) -> int:
     """Bytes that the deployment's server would give back to the free memory: its own pages, and the CUDA buffers its
     log names, which no process's resident size shows on a Jetson. Pages of a mapped model count as free already."""
-    pid = status(host, name).pid
-    if pid is None:
+    now = status(host, name)
+    if now.pid is None:
         return 0
-    resident = procfs.memory(pid, host.path("/proc"))
+    resident = [procfs.memory(pid, host.path("/proc")) for pid in (now.pid, now.draft) if pid is not None]
     buffers = serverlog.memory_rows(log_lines(host, name))
-    return (
-        resident.get("anon", 0)
-        + resident.get("shmem", 0)
-        + sum(row.bytes for row in buffers if row.device.startswith("CUDA"))
+    return sum(rows.get("anon", 0) + rows.get("shmem", 0) for rows in resident) + sum(
+        row.bytes for row in buffers if row.device.startswith("CUDA")
     )
 
 
 def auth_headers(spec: Spec) -> dict[str, str]:
     """What a request to the endpoint needs: the first API key of the key file, where there is one."""
-    if spec.service.api_key_file is None:
-        return {}
-    try:
-        lines = Path(spec.service.api_key_file).read_text().splitlines()
-    except OSError:
-        return {}
-    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    keys = api_keys(spec)
     return {"Authorization": f"Bearer {keys[0]}"} if keys else {}
 
 
+def api_keys(spec: Spec) -> tuple[str, ...]:
+    """The keys the server takes from its key file, as its arg.cpp reads it: each line that is no comment, to its last
+    space. None for a file that cannot be read: the server would then answer everybody."""
+    file = Path(spec.service.api_key_file or "")
+    try:
+        lines = file.read_text(errors="replace").split("\n") if file.is_absolute() and file.is_file() else []
+    except OSError:
+        return ()
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
 def _unit_status(host: Host, place: Where) -> Status:
-    names = "ActiveState,SubState,MainPID,NRestarts,ExecMainCode,ExecMainStatus,Result"
-    said = host.ask(*place.systemctl, "show", place.unit, "-p", names) or ""
-    show = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    show, draft = _show(host, place, place.unit), {}
+    if host.exists(place.draft_file):
+        draft = _show(host, place, place.draft_unit)
     pid = int(show.get("MainPID", "0")) or None
     proc = host.path("/proc")
     who = processes.identify(pid, proc) if pid is not None else None
@@ -107,10 +115,26 @@ def _unit_status(host: Host, place: Where) -> Status:
         state = RUNNING
     elif show.get("SubState", "").startswith("auto-restart"):
         state = BACKING_OFF
+    elif draft.get("ActiveState") == "failed" or draft.get("SubState", "").startswith("auto-restart"):
+        state = FAILED if draft["ActiveState"] == "failed" else BACKING_OFF
+        return Status(state, failures=int(draft.get("NRestarts", "0")), exit=f"{DRAFT}'s {_exit(draft)}")
     else:
         return Status()
     since = processes.started(who, proc) if who else None
-    return Status(state, who.pid if who else None, since, int(show.get("NRestarts", "0")), _exit(show))
+    return Status(
+        state=state,
+        pid=who.pid if who else None,
+        since=since,
+        failures=int(show.get("NRestarts", "0")),
+        exit=_exit(show),
+        draft=int(draft.get("MainPID", "0")) or None,
+    )
+
+
+def _show(host: Host, place: Where, unit: str) -> dict[str, str]:
+    names = "ActiveState,SubState,MainPID,NRestarts,ExecMainCode,ExecMainStatus,Result"
+    said = host.ask(*place.systemctl, "show", unit, "-p", names) or ""
+    return dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
 
 
 def _exit(show: Mapping[str, str]) -> str | None:

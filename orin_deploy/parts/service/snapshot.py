@@ -8,8 +8,8 @@ from orin_deploy.actions import Action, Run, Start, Stop, Write
 from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts.service.state import inspect
-from orin_deploy.parts.service.steps import start_unit, teardown
-from orin_deploy.parts.service.where import Where, where
+from orin_deploy.parts.service.steps import draft_unit, pattern, start_unit, teardown
+from orin_deploy.parts.service.where import Where, manager, where
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Before:
     where: Where
     manager: str
     text: str
+    draft_text: str | None = None  # of the draft's own unit, where it had one
 
 
 def snapshot(host: Host, spec: Spec) -> Before | None:
@@ -26,7 +27,7 @@ def snapshot(host: Host, spec: Spec) -> Before | None:
     state = inspect(host, spec)
     if state.server is None or state.manager is None or state.text is None:
         return None
-    return Before(state.where, state.manager, state.text)
+    return Before(state.where, state.manager, state.text, state.draft_text)
 
 
 def restore(spec: Spec, before: Before) -> tuple[Action, ...]:
@@ -35,7 +36,15 @@ def restore(spec: Spec, before: Before) -> tuple[Action, ...]:
     other = () if before.manager == spec.service.manager else teardown(place, spec.service.manager)
     if before.manager == "process":
         return *other, Stop(spec.name, place.launch), Write(place.launch, before.text), Start(spec.name, place.launch)
-    return *other, Write(place.unit_file, before.text), *start_unit(place, wait=True)
+    draft = draft_unit(place, before.draft_text, there=spec.draft is not None)
+    return *other, *draft, Write(place.unit_file, before.text), *start_unit(place, wait=True, draft=bool(draft))
+
+
+def leftovers(host: Host, name: str) -> tuple[Action, ...]:
+    """What takes away the service whose files are here, for when its remembered undo actions are lost."""
+    place = where(host, name)
+    having = manager(host, place)
+    return () if having is None else teardown(place, having)
 
 
 def halt(host: Host, spec: Spec) -> tuple[Action, ...]:
@@ -43,4 +52,4 @@ def halt(host: Host, spec: Spec) -> tuple[Action, ...]:
     place = where(host, spec.name)
     if spec.service.manager == "process":
         return (Stop(spec.name, place.launch),)
-    return (Run((*place.systemctl, "stop", place.unit)),)
+    return (Run((*place.systemctl, "stop", place.unit, pattern(place.draft_unit))),)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from orin_deploy.host import Host, processes, procfs
 from orin_deploy.intent.spec import Spec
-from orin_deploy.parts.service.running import Status, auth_headers, status
+from orin_deploy.parts.service.running import Status, api_keys, auth_headers, status
 from orin_deploy.parts.service.where import Where, manager, where
 
 NAME = "service"
@@ -57,15 +57,19 @@ class ServiceState:
     taskset: str | None
     groups: tuple[str, ...] = ()  # of video and render those this machine has
     lingers: bool = True  # a user's units outlive the session
+    keyless: bool = False  # an API key file is named, and holds no key that a request could carry
     system_config: bool = False  # /etc/llama.cpp/config.ini exists: llama-server reads it, nothing can stop it
     manager: str | None = None
     text: str | None = None
+    draft_text: str | None = None  # of the draft's own unit, where there is one
     enabled: bool = False
     status: Status = field(default_factory=Status)
     server: Server | None = None
+    draft: Server | None = None  # the draft's own process
     endpoint: Endpoint = Endpoint()
     overdue: bool = False  # it runs for long enough that it should have answered, and has not
     holder: Holder | None = None
+    draft_holder: Holder | None = None  # of the port of the draft's own process
 
 
 def inspect(host: Host, spec: Spec) -> ServiceState:
@@ -91,10 +95,15 @@ def inspect(host: Host, spec: Spec) -> ServiceState:
         text=_text(host, place.launch if having == "process" else place.unit_file) if having else None,
         enabled=host.link_target(place.enabled) is not None,
         status=now,
+        keyless=spec.service.api_key_file is not None
+        and not all(key == key.strip() for key in api_keys(spec) or (" ",)),
+        draft_text=_text(host, place.draft_file) if having == "systemd" else None,
         server=None if now.pid is None else _server(host, now.pid),
+        draft=None if now.draft is None else _server(host, now.draft),
         endpoint=endpoint,
         overdue=endpoint.health is None and age_s > _ANSWERS_WITHIN_S,
-        holder=_holder(host, spec, now.pid),
+        holder=_holder(host, spec.service.port, spec.service.host, now.pid),
+        draft_holder=None if spec.draft is None else _holder(host, spec.draft.port, "127.0.0.1", now.draft),
     )
 
 
@@ -127,19 +136,19 @@ def _endpoint(host: Host, spec: Spec) -> Endpoint:
     )
 
 
-def _holder(host: Host, spec: Spec, pid: int | None) -> Holder | None:
-    found = procfs.port_holder(spec.service.port, spec.service.host, pid, host.path("/proc"))
+def _holder(host: Host, port: int, address: str, pid: int | None) -> Holder | None:
+    found = procfs.port_holder(port, address, pid, host.path("/proc"))
     if found is None or found[0] == pid:
         return None
     return Holder(found[0], found[1], None if found[0] is None else _deployment_of(host, found[0]))
 
 
 def _deployment_of(host: Host, pid: int) -> str | None:
-    if match := re.search(r"/orin-deploy-([^/]+)\.service", procfs.cgroup(pid, host.path("/proc"))):
+    if match := re.search(r"/orin-deploy-([^/@]+)(?:@draft)?\.service", procfs.cgroup(pid, host.path("/proc"))):
         return match[1]
     for launch in (host.data / "deployments").glob("*/launch.json"):
         running = processes.running(launch, host.path("/proc"))
-        if running is not None and running.server == pid:
+        if running is not None and pid in (running.server, *running.companions):
             return launch.parent.name
     return None
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from orin_deploy.actions import Action, Link, Remove, Run, Start, Stop, Write
-from orin_deploy.errors import OrinError
+from orin_deploy.errors import OrinError, UsageError
 from orin_deploy.host.processes import BACKING_OFF, FAILED
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.spec import Spec
-from orin_deploy.parts.service.state import NAME, ServiceState
-from orin_deploy.parts.service.unit import argv, launch_text, unit_text
+from orin_deploy.parts.service.state import NAME, Holder, Server, ServiceState
+from orin_deploy.parts.service.unit import DRAFT, argv, draft_unit_text, launch_text, unit_text
 from orin_deploy.parts.service.where import Where
 from orin_deploy.parts.step import Step
 
@@ -26,7 +26,14 @@ def plan(spec: Spec, state: ServiceState) -> tuple[Step, ...]:
     if state.taskset is None and spec.device.assumed is None:
         raise OrinError("taskset is not on this machine, so the server cannot be pinned", "sudo apt install util-linux")
     if state.holder is not None:
-        raise _taken(spec, state)
+        raise _taken(state.holder, "port", spec.service.port)
+    if state.draft_holder is not None and spec.draft is not None:
+        raise _taken(state.draft_holder, "placement.draft_port", spec.draft.port)
+    if state.keyless:
+        raise UsageError(
+            f"the API key file {spec.service.api_key_file} holds no key that a request could carry",
+            "name it by its absolute path; one key a line, without spaces around it: openssl rand -hex 24 > FILE",
+        )
     text = wanted_text(spec, state)
     reasons = "; ".join(_reasons(spec, state, text))
     if reasons:
@@ -47,32 +54,47 @@ def wanted_text(spec: Spec, state: ServiceState) -> str:
     return launch_text(spec, state.where, taskset)
 
 
+def _wanted_draft_text(spec: Spec, state: ServiceState) -> str | None:
+    """The unit of the draft's own process that shall be; a launch file holds both."""
+    if spec.service.manager != "systemd":
+        return None
+    return draft_unit_text(spec, state.where, state.taskset or "/usr/bin/taskset", state.groups)
+
+
 def teardown(where: Where, manager: str) -> tuple[Action, ...]:
     """What takes the service away; each action is fine where there is nothing, so it can be done again."""
     if manager == "process":
         return Stop(where.name, where.launch), Remove(where.launch)
     return (
-        Run((*where.systemctl, "stop", _pattern(where.unit))),
+        Run((*where.systemctl, "stop", pattern(where.unit), pattern(where.draft_unit))),
         Remove(where.enabled),
         Remove(where.unit_file),
+        Remove(where.draft_file),
         Run((*where.systemctl, "daemon-reload")),
     )
 
 
-def start_unit(where: Where, *, wait: bool) -> tuple[Action, ...]:
+def start_unit(where: Where, *, wait: bool, draft: bool = False) -> tuple[Action, ...]:
     """What makes systemd take the unit up as it is on disk now, and at every boot."""
     return (
         *_enable(where),
-        Run((*where.systemctl, "reset-failed", _pattern(where.unit))),
+        Run((*where.systemctl, "reset-failed", pattern(where.unit), *((pattern(where.draft_unit),) if draft else ()))),
         Run((*where.systemctl, "restart", *(() if wait else ("--no-block",)), where.unit)),
     )
+
+
+def draft_unit(where: Where, text: str | None, *, there: bool) -> tuple[Action, ...]:
+    """What writes the unit of the draft's own process, or takes it away when it is `there` and shall not be."""
+    if text is not None:
+        return (Write(where.draft_file, text),)
+    return (Run((*where.systemctl, "stop", pattern(where.draft_unit))), Remove(where.draft_file)) if there else ()
 
 
 def _enable(where: Where) -> tuple[Action, ...]:
     return Link(where.enabled, where.unit_file), Run((*where.systemctl, "daemon-reload"))
 
 
-def _pattern(unit: str) -> str:
+def pattern(unit: str) -> str:
     """A glob that fits just this unit: systemctl is content when a glob, unlike a name, fits nothing."""
     return unit[:-1] + f"[{unit[-1]}]"
 
@@ -88,9 +110,11 @@ def _actions(spec: Spec, state: ServiceState, text: str) -> tuple[Action, ...]:
         if state.text != text:
             actions.append(Write(where.launch, text))
         return (*actions, Start(spec.name, where.launch))
+    if state.draft_text != (draft_text := _wanted_draft_text(spec, state)):
+        actions += draft_unit(where, draft_text, there=True)
     if state.text != text:
         actions.append(Write(where.unit_file, text))
-    return (*actions, *start_unit(where, wait=False))
+    return (*actions, *start_unit(where, wait=False, draft=spec.draft is not None))
 
 
 def _reasons(spec: Spec, state: ServiceState, text: str) -> Iterator[str]:
@@ -106,7 +130,7 @@ def _reasons(spec: Spec, state: ServiceState, text: str) -> Iterator[str]:
     else:
         found = tuple(drift(spec, state))
         yield from found
-        if not found and state.text != text:
+        if not found and (state.text != text or state.draft_text != _wanted_draft_text(spec, state)):
             yield "the way it is launched changed"
 
 
@@ -117,15 +141,38 @@ def drift(spec: Spec, state: ServiceState) -> Iterator[str]:
         return
     if server.argv != argv(spec):
         yield f"argv changed: {differences(server.argv, argv(spec))}"
-    strays = sorted({cpus for _, cpus in server.threads if cpus != tuple(sorted(spec.placement.cpus))})
-    if strays:
-        yield f"threads run on CPUs {' and '.join(map(cpu_text, strays))}, planned {cpu_text(spec.placement.cpus)}"
+    yield from _strays("", server, spec.placement.cpus)
+    yield from _draft_drift(spec, state.draft)
     if server.options_from_env:
         yield f"its environment sets {', '.join(server.options_from_env)}"
     if server.replaced:
         yield "its program was replaced on disk"
     if state.overdue:
         yield "it does not answer"
+
+
+def _draft_drift(spec: Spec, draft: Server | None) -> Iterator[str]:
+    if spec.draft is None:
+        if draft is not None:
+            yield f"{DRAFT} is not planned"
+    elif draft is None:
+        yield f"{DRAFT} is not running"
+    elif draft.argv != spec.draft.argv:
+        yield f"{DRAFT}'s argv changed: {differences(draft.argv, spec.draft.argv)}"
+    else:
+        yield from _strays(f"{DRAFT}'s ", draft, spec.placement.draft_cpus)
+
+
+def _strays(whose: str, server: Server, planned: tuple[int, ...]) -> Iterator[str]:
+    """The threads that may run elsewhere than planned: a cpuset, OMP_PROC_BIND or a person's taskset outdid ours."""
+    strays = {tid: cpus for tid, cpus in server.threads if cpus != tuple(sorted(planned))}
+    if strays:
+        masks = " and ".join(map(cpu_text, sorted(set(strays.values()))))
+        named = ", ".join(map(str, sorted(strays)[:3])) + (" …" if len(strays) > 3 else "")
+        yield (
+            f"{whose}threads run on CPUs {masks}, planned {cpu_text(planned)} "
+            f"(thread {named}: {len(strays)} of {len(server.threads)})"
+        )
 
 
 def differences(old: tuple[str, ...], new: tuple[str, ...]) -> str:
@@ -159,16 +206,14 @@ def _as_planned(state: ServiceState) -> str:
     return f"runs as planned{since} (process {state.status.pid})"
 
 
-def _taken(spec: Spec, state: ServiceState) -> OrinError:
-    holder, port = state.holder, spec.service.port
-    assert holder is not None
+def _taken(holder: Holder, key: str, port: int) -> OrinError:
     if holder.deployment is not None:
         return OrinError(
             f"port {port} is taken by the deployment {holder.deployment} (process {holder.pid})",
-            f"orin-deploy down --name {holder.deployment}, or --set port=N with a free port",
+            f"orin-deploy down --name {holder.deployment}, or --set {key}=N with a free port",
         )
     who = holder.program if holder.pid is None else f"process {holder.pid}: {holder.program}"
-    return OrinError(f"port {port} is taken by {who}", f"--set port={port + 1}, or end that program")
+    return OrinError(f"port {port} is taken by {who}", f"--set {key}={port + 1}, or end that program")
 
 
 def _hint(spec: Spec, state: ServiceState) -> str | None:

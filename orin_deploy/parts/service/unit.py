@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import PurePosixPath
+from typing import Any
 
 from orin_deploy.host.processes import START_MARK
 from orin_deploy.intent.placement import cpu_text
@@ -11,6 +12,7 @@ from orin_deploy.intent.spec import Spec
 from orin_deploy.parts.service.where import Where
 
 START_LIMIT = 5
+DRAFT = "the draft process"
 
 # systemd hides these folders from a service with a dynamic user or gives it its own; what the server reads in them is
 # bound in. That also lets it read a model in a home folder that only its owner may enter.
@@ -25,6 +27,12 @@ _WAIT = (
 )
 
 
+_WAIT_FOR_PORT = (
+    'while kill -0 "$MAINPID" 2>/dev/null; do '
+    "(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null && exit 0; sleep 0.2; done; exit 1"
+)
+
+
 def argv(spec: Spec) -> tuple[str, ...]:
     """The server's words as they are run: under systemd with its own user the API key comes as a credential."""
     service = spec.service
@@ -36,13 +44,16 @@ def argv(spec: Spec) -> tuple[str, ...]:
 
 def launch_text(spec: Spec, where: Where, taskset: str) -> str:
     """The launch file: what the supervisor runs, with which environment, and how patient it is."""
-    document = {
+    document: dict[str, Any] = {
         "argv": [taskset, "-c", cpu_text(spec.placement.cpus), *argv(spec)],
         "env": {"XDG_CONFIG_HOME": where.config, **dict(spec.service.env)},
         "log": spec.service.log,
         "start_timeout_s": spec.service.start_timeout_s,
         "restart_delay_s": spec.service.restart_delay_s,
     }
+    if spec.draft is not None:
+        words = [taskset, "-c", cpu_text(spec.placement.draft_cpus), *spec.draft.argv]
+        document["companions"] = [{"name": DRAFT, "argv": words, "port": spec.draft.port}]
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -55,16 +66,16 @@ def unit_text(spec: Spec, where: Where, taskset: str, groups: tuple[str, ...]) -
     reads = _reads(spec)
     command = (taskset, "-c", cpu_text(spec.placement.cpus), *argv(spec))
     host, port = service.endpoint.removeprefix("http://").rsplit(":", 1)
-    wait = _WAIT.format(host=host, port=port)
+    wait = _WAIT.format(host=host.strip("[]"), port=port)
     env = {"XDG_CONFIG_HOME": where.config, **dict(service.env)}
     lines = [
         f"# Written by orin-deploy for the deployment {spec.name}; `orin-deploy up` writes it anew.",
         "[Unit]",
         f"Description=orin-deploy {spec.name}: llama-server on port {service.port}",
         "After=network.target",
+        *([f"BindsTo={where.draft_unit}", f"After={where.draft_unit}"] if spec.draft is not None else []),
         *([f"RequiresMountsFor={' '.join(map(quote, reads))}"] if system else []),
-        f"StartLimitIntervalSec={START_LIMIT * (service.start_timeout_s + service.restart_delay_s)}",
-        f"StartLimitBurst={START_LIMIT}",
+        *_start_limit(spec),
         "",
         "[Service]",
         "Type=exec",
@@ -79,10 +90,44 @@ def unit_text(spec: Spec, where: Where, taskset: str, groups: tuple[str, ...]) -
         *(f"Environment={quote(f'{name}={value}')}" for name, value in env.items()),
         "NoNewPrivileges=yes",
         *(["LimitMEMLOCK=infinity"] if _locks_memory(spec) else []),
-        *(_own_user(spec, reads, groups) if system and service.user is not None else []),
+        *([*_own_user(spec, reads, groups), *_credential(spec)] if system and service.user is not None else []),
         "",
         "[Install]",
         f"WantedBy={'multi-user.target' if system else 'default.target'}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def draft_unit_text(spec: Spec, where: Where, taskset: str, groups: tuple[str, ...]) -> str | None:
+    """The systemd unit of the draft's own process, None where there is none.
+
+    The server's unit is bound to it: whichever ends takes the other along. What stopped the server that way is no
+    failure of the server, so its own Restart= does not bring it back: this unit's start does, by Wants=.
+    """
+    if spec.draft is None:
+        return None
+    service, env = spec.service, dict(spec.service.env)
+    command = (taskset, "-c", cpu_text(spec.placement.draft_cpus), *spec.draft.argv)
+    wait = _WAIT_FOR_PORT.format(port=spec.draft.port)
+    lines = [
+        f"# Written by orin-deploy for the deployment {spec.name}; `orin-deploy up` writes it anew.",
+        "[Unit]",
+        f"Description=orin-deploy {spec.name}: draft on port {spec.draft.port}",
+        f"PartOf={where.unit}",
+        f"Wants={where.unit}",
+        *_start_limit(spec),
+        "",
+        "[Service]",
+        "Type=exec",
+        f"ExecStart={command_line(command)}",
+        f"ExecStartPost={command_line(('/bin/bash', '-c', wait))}",
+        f"TimeoutStartSec={service.start_timeout_s}",
+        "TimeoutStopSec=20",
+        "Restart=always",
+        f"RestartSec={service.restart_delay_s}",
+        *(f"Environment={quote(f'{name}={value}')}" for name, value in env.items()),
+        "NoNewPrivileges=yes",
+        *(_own_user(spec, (_engine(spec),), groups) if where.of_system and service.user is not None else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -109,15 +154,29 @@ def _own_user(spec: Spec, reads: tuple[str, ...], groups: tuple[str, ...]) -> li
         *([f"SupplementaryGroups={' '.join(groups)}"] if spec.build.cuda and groups else []),
         "ProtectHome=tmpfs",
         *(f"BindReadOnlyPaths={quote(path)}" for path in hidden),
-        # The key's file may be root's alone. This line takes the rest as the path, unquoted.
-        *([f"LoadCredential=api_key:{service.api_key_file.replace('%', '%%')}"] if service.api_key_file else []),
     ]
+
+
+def _start_limit(spec: Spec) -> list[str]:
+    service = spec.service
+    seconds = START_LIMIT * (service.start_timeout_s + service.restart_delay_s)
+    return [f"StartLimitIntervalSec={seconds}", f"StartLimitBurst={START_LIMIT}"]
+
+
+def _credential(spec: Spec) -> list[str]:
+    """The key's file may be root's alone. The line takes the rest as the path, unquoted."""
+    file = spec.service.api_key_file
+    return [f"LoadCredential=api_key:{file.replace('%', '%%')}"] if file else []
+
+
+def _engine(spec: Spec) -> str:
+    return spec.build.engine or spec.build.folder
 
 
 def _reads(spec: Spec) -> tuple[str, ...]:
     """What the server reads: its engine, the model's files, and every file its options name."""
     named = [word for word in spec.service.argv[1:] if word.startswith("/") and word != spec.service.api_key_file]
-    paths = (spec.build.engine or spec.build.folder, *(file.path for file in spec.weights.files), *named)
+    paths = (_engine(spec), *(file.path for file in spec.weights.files), *named)
     return tuple(dict.fromkeys(paths))
 
 

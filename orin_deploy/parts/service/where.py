@@ -22,6 +22,15 @@ class Where:
     journalctl: tuple[str, ...]
 
     @property
+    def draft_unit(self) -> str:
+        """The unit of the draft's own process; an instance, so that no deployment's name can be the same."""
+        return f"orin-deploy-{self.name}@draft.service"
+
+    @property
+    def draft_file(self) -> str:
+        return str(Path(self.unit_file).with_name(self.draft_unit))
+
+    @property
     def of_system(self) -> bool:
         """The unit is the system's, not of a user's own systemd."""
         return "--user" not in self.systemctl
