@@ -31,6 +31,7 @@ def top(name: str | None, interval_s: float, once: bool, console: Console) -> No
     is_jetson = jetson.read(host) is not None
     with Sampler(host, interval_s) as sampler:
         try:
+            watched.look()  # a rate takes two looks
             for _ in _ticks(host, interval_s):
                 sample = sampler.sample()
                 missing = reasons(sample, is_jetson, host.is_root, sampler.refused)

@@ -101,7 +101,8 @@ def _carry_out(
         record.finish("interrupted")
         raise
     except RebootNeeded as error:
-        record.finish("reboot", f"{error.message}; {error.hint}")
+        then = record.data["command"] if isinstance(error, Rebooting) else error.hint
+        record.finish("reboot", f"{error.message}; then: {then}")
         raise
     except Exception as error:
         record.finish("failed", str(error))

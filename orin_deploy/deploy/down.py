@@ -45,7 +45,7 @@ def down(host: Host, name: str, purge: bool = False, reboot: bool = False) -> Un
 
     Raises RebootNeeded when all is undone but a power mode that only a reboot brings back, unless that is agreed to.
     """
-    pending = pending_undo(host, name) or service.leftovers(host, name)
+    pending = pending_undo(host, name) or (*service.leftovers(host, name), *power.leftovers(host, name))
     for action in pending:
         try:
             host.do(power.with_consent(action) if reboot else action)

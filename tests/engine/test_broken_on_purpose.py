@@ -81,10 +81,7 @@ def test_a_terminal_that_goes_away_is_like_an_interrupt(orin: Command, number: i
     assert orin.up().code == 0
 
 
-DAMAGED = (
-    "", "{", "3", '{"undo": 3}', '{"undo": [3]}', '{"undo": [{}]}', '{"undo": [{"do": "remove", "path": 3}]}',
-    '{"undo": [{"do": "of another version"}]}',
-)  # fmt: skip
+DAMAGED = ('{"undo": [3]}', '{"undo": [{"do": "remove", "path": 3}]}')
 
 
 def test_down_ends_the_server_although_what_to_undo_was_damaged(orin: Command) -> None:

@@ -332,3 +332,13 @@ def test_the_fan_profile_is_set_and_put_back(make: Make) -> None:
     each.wanted["power.fan"] = "loud"
     with pytest.raises(UsageError, match="no fan profile loud"):
         each.plan(each.host())
+
+
+def test_a_lost_list_of_what_to_undo_is_made_up_for(make: Make) -> None:
+    each = make()
+    before = each.settings()
+    each.up()
+    (each.jetson.root / f"var/lib/orin-deploy/deployments/{NAME}/undo.json").write_text("{")
+    each.down()
+    assert each.settings() == before
+    assert not each.left()

@@ -17,6 +17,7 @@ def differences(table: PowerTable, mode: PowerMode, now: Current, present: tuple
     """In what the machine is not in that mode; nothing when it is."""
     if now.mode != mode.name:
         yield f"{now.mode or 'an unknown mode'} is active"
+        return
     cores = tuple(cpu for cpu in mode.cores if cpu in present)
     if cores and now.online and now.online != cores:
         yield f"CPUs {cpu_text(now.online)} are online, {cpu_text(cores)} in {mode.name}"

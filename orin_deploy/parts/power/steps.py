@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 from orin_deploy.actions import Action, Link, Reboot, Remove, Run, Write
-from orin_deploy.facts.power import FAN_CONF, PowerState, fan_profile
+from orin_deploy.facts.power import CONF, FAN_CONF, PowerState, fan_profile
+from orin_deploy.host import Host
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.spec import Power, Spec
 from orin_deploy.parts.power.causes import QUESTION
 from orin_deploy.parts.power.in_force import differences
 from orin_deploy.parts.power.script import script_text, unit_text
 from orin_deploy.parts.power.state import NAME, Current
-from orin_deploy.parts.power.where import Where
+from orin_deploy.parts.power.where import Where, where
 from orin_deploy.parts.step import Step
 
 _RELOAD = Run(("systemctl", "daemon-reload"))
@@ -54,10 +55,11 @@ def _clocks(spec: Spec, now: Current, mode_changes: bool) -> Step:
     name, hint = "pin the clocks", "sudo jetson_clocks --show shows them; --set power.clocks=keep goes on without"
     if now.clocks is not None and now.clocks.locked and not mode_changes:
         return Step(NAME, name, f"CPUs {cpu_text(tuple(now.clocks.cpus))}, GPU and memory are pinned", hint=hint)
-    why = "a switch unpins them" if mode_changes else "not pinned now"
+    why = "not pinned: they vary with the load" if now.clocks else "not known to be pinned"
+    why = "a switch of mode unpins them" if mode_changes else why
     keep = () if mode_changes else _keep(spec, now)
     pin = Run(("jetson_clocks",), log=now.where.log)
-    return Step(NAME, name, f"{why}; they vary with the load else", (*keep, pin), _back(spec, now), hint)
+    return Step(NAME, name, why, (*keep, pin), _back(spec, now), hint)
 
 
 def _keep(spec: Spec, now: Current) -> tuple[Action, ...]:
@@ -80,11 +82,27 @@ def _keep(spec: Spec, now: Current) -> tuple[Action, ...]:
 
 
 def _back(spec: Spec, now: Current) -> tuple[Action, ...]:
+    return put_back(now.where, _script(spec, now.where), now.before or now.mode)
+
+
+def put_back(place: Where, script: Write, mode: str | None) -> tuple[Action, ...]:
     """What puts mode and clocks back. The mode comes first: setting it sets clocks too."""
-    place, mode = now.where, now.before or now.mode
     shell = ("/bin/sh", place.script)
     back = (Run((*shell, "back", mode), log=place.log),) if mode is not None else ()
-    return (_script(spec, place), *back, Run((*shell, "restore", place.clocks), log=place.log), Remove(place.folder))
+    return (script, *back, Run((*shell, "restore", place.clocks), log=place.log), Remove(place.folder))
+
+
+def leftovers(host: Host, name: str) -> tuple[Action, ...]:
+    """What puts power back where the list of what to undo was lost: by the files that the first change left."""
+    place = where(host, name, CONF)
+    if not host.exists(place.folder) and not host.exists(place.unit_file):
+        return ()
+    script = Write(place.script, script_text(place, host.which("nvpmodel"), host.which("jetson_clocks")), mode=0o755)
+    return *_no_boot(place), *put_back(place, script, host.read(place.before) or None)
+
+
+def _no_boot(place: Where) -> tuple[Action, ...]:
+    return Remove(place.enabled), Remove(place.unit_file), _RELOAD
 
 
 def _script(spec: Spec, place: Where) -> Write:
@@ -109,5 +127,4 @@ def _boot(spec: Spec, power: Power, now: Current) -> Step:
     unit = Write(place.unit_file, unit_text(place, spec.name, spec.service.unit, power.mode, power.clocks))
     if now.script == script.text and now.unit == unit.text and now.enabled:
         return Step(NAME, name, f"{place.unit} does it, before the server starts")
-    undo = (Remove(place.enabled), Remove(place.unit_file), _RELOAD)
-    return Step(NAME, name, why, (script, unit, Link(place.enabled, place.unit_file), _RELOAD), undo)
+    return Step(NAME, name, why, (script, unit, Link(place.enabled, place.unit_file), _RELOAD), _no_boot(place))
