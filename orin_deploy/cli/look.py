@@ -15,6 +15,7 @@ from orin_deploy.facts.gguf_types import Tensor
 from orin_deploy.facts.inspect import inspect
 from orin_deploy.facts.jetson import notes
 from orin_deploy.facts.model import Model
+from orin_deploy.facts.power import PowerState
 from orin_deploy.host import Host
 from orin_deploy.intent.fit import alone
 from orin_deploy.intent.placement import cpu_text
@@ -43,8 +44,14 @@ def _machine_rows(device: Device) -> list[tuple[str, str]]:
                 f"{jetson.l4t or '?'} (JetPack {jetson.jetpack or '?'}, CUDA {jetson.jetpack_cuda or '?'})",
             ),
         ]
+        rows += [("power", _power(device.power))] if device.power else []
         rows += [("note", note) for note in notes(jetson)]
     return rows + _cpu_rows(device.cpu) + _memory_rows(device.memory) + _tool_rows(device)
+
+
+def _power(power: PowerState) -> str:
+    modes = ", ".join(mode.name for mode in power.table.modes) if power.table else "no table"
+    return f"{power.current or 'unknown mode'} (of {modes})"
 
 
 def _module(jetson: Jetson) -> str | None:

@@ -139,7 +139,7 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
         rows.append(("memory", f"planned {mib(memory['planned_bytes'])}, taken {mib(memory['taken_bytes'])}"))
     rows.append(("context", f"{spec.settings['ctx_size'].value} tokens ({spec.sources['ctx_size']})"))
     if record:
-        rows.append(("record", f"{record['record']} of {record['started'][:19].replace('T', ' ')} UTC"))
+        rows.append(("record", f"{record['record']} of {record.get('started', '')[:19].replace('T', ' ')} UTC"))
     console.table(rows)
     console.document(
         {

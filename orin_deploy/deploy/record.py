@@ -15,6 +15,8 @@ from orin_deploy.intent.spec import Spec, Value
 
 FORMAT = 1
 
+_MEASURED = ("prompt_tokens", "prompt_per_s", "generated_tokens", "generated_per_s", "first_token_s", "spread")
+
 
 def deployment_folder(host: Host, name: str) -> Path:
     return host.data / "deployments" / name
@@ -74,9 +76,32 @@ def latest(host: Host, name: str, outcome: str | None = None) -> dict[str, Any] 
     """The newest record of a deployment, or the newest that ended in `outcome` ("done", "failed", …)."""
     for _, path in sorted(_numbered(deployment_folder(host, name) / "records"), reverse=True):
         data = _load(path)
-        if data is not None and (outcome is None or data.get("outcome") == outcome):
+        if data is not None and _sound(data) and (outcome is None or data.get("outcome") == outcome):
             return data
     return None
+
+
+def _sound(data: dict[str, Any]) -> bool:
+    """Whether what others read from a record is there and of its kind: one that is damaged, or of another version of
+    this program, is passed over as one that is torn."""
+    try:
+        numbers = [data["record"]]
+        if (spec := data.get("spec")) is not None:
+            numbers += [spec["settings"]["ctx_size"]["value"], *(row["bytes"] for row in spec["budget"]["rows"])]
+            named = (
+                spec["weights"]["reference"],
+                spec["build"]["folder"],
+                *(f["path"] for f in spec["weights"]["files"]),
+            )
+            if not all(isinstance(text, str) for text in named):
+                return False
+        if (proof := data.get("proof")) is not None:
+            numbers += [proof["pid"], *(row["bytes"] for row in proof["memory"])]
+        if (measured := data.get("measurement")) is not None:
+            numbers += [measured[key] for key in _MEASURED]
+        return isinstance(data.get("started", ""), str) and all(isinstance(number, (int, float)) for number in numbers)
+    except (KeyError, TypeError, AttributeError):
+        return False
 
 
 def spec_of(record: dict[str, Any] | None) -> Spec | None:

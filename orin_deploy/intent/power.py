@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from orin_deploy.errors import Refused, UsageError
-from orin_deploy.facts.device import Cpu, Device
+from orin_deploy.facts.device import Cluster, Cpu, Device
 from orin_deploy.facts.power import PowerMode, PowerState, PowerTable, find, needs_reboot
 from orin_deploy.intent.spec import Power, Setting
 
@@ -56,9 +56,16 @@ def reboot_text(current: str | None, wanted: str) -> str:
     )
 
 
-def in_mode(cpu: Cpu, power: Power | None) -> Cpu:
-    """The processors as they will be in the mode that will be active, so that nothing is placed on an offline core."""
-    return cpu if power is None or power.mode is None else replace(cpu, online=power.cores)
+def in_mode(cpu: Cpu, power: Power | None, told: tuple[tuple[int, ...], ...] = ()) -> Cpu:
+    """The processors as they will be in the mode that will be active, so that nothing is placed on an offline core.
+
+    A cluster that is wholly off now cannot be read; it is as the board's profile tells it.
+    """
+    if power is None or power.mode is None:
+        return cpu
+    read = {number for cluster in cpu.clusters for number in cluster.cpus}
+    unread = tuple(Cluster(cpus) for cpus in told if read.isdisjoint(cpus) and set(cpus) <= set(cpu.present))
+    return replace(cpu, online=power.cores, clusters=tuple(sorted((*cpu.clusters, *unread), key=lambda c: c.cpus)))
 
 
 def foreign(table: PowerTable, present: tuple[int, ...]) -> str | None:

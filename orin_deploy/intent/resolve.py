@@ -77,7 +77,9 @@ def resolve(
     """The spec for one deployment. Raises Refused or UsageError with what to change."""
     apart = speculation.has_process(values)
     powered = power.resolve(device, values, is_root=around.is_root, reboot=around.reboot)
-    placement = place(power.in_mode(device.cpu, powered), values, draft=apart)
+    placement = place(
+        power.in_mode(device.cpu, powered, profile.board.clusters if profile.board else ()), values, draft=apart
+    )
     draft = speculation.draft_process(values, engine, placement) if apart else None
     decided = {**values, **_decided(values, placement, engine), **_named(values, weights, alias)}
     decided |= speculation.server_options(values, draft, engine) if draft else {}

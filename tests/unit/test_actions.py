@@ -37,3 +37,11 @@ def test_a_command_prints_as_it_can_be_typed() -> None:
 
 def test_a_secret_text_is_not_in_the_repr() -> None:
     assert "text" not in repr(EXAMPLES[1])
+
+
+@pytest.mark.parametrize(
+    "data", [3, [], {}, {"do": "remove"}, {"do": "remove", "path": 3}, {"do": "of another version"}]
+)
+def test_what_is_no_action_is_told(data: object) -> None:
+    with pytest.raises((KeyError, TypeError, AttributeError)):
+        actions.from_json(data)  # type: ignore[arg-type]

@@ -90,6 +90,23 @@ def test_what_cannot_be_planned_names_the_way_on(
     assert "at fault" not in error["message"]
 
 
+DAMAGED = (
+    "", "{", "3", '{"spec": 3}', '{"record": 1, "spec": {}}', '{"record": 1, "proof": 3, "measurement": 3}',
+    '{"record": 1, "measurement": {"generated_per_s": null}}', '{"record": 1, "spec": {"budget": {"rows": [{}]}}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_record_stops_no_verb(text: str, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "home/deployments/host"
+    (folder / "records").mkdir(parents=True)
+    (folder / "records/0001.json").write_text(text)
+    (folder / "undo.json").write_text("{}")
+    assert run("status", "--json", home=tmp_path / "home").returncode == 0
+    planned = run("plan", "--profile", "host", "--model", str(model), home=tmp_path / "home")
+    assert "at fault" not in planned.stderr
+
+
 def test_debug_adds_the_traceback_and_keeps_document_and_code(tmp_path: Path) -> None:
     done = run("plan", "--model", "no-such", "--json", "--debug", home=tmp_path)
     assert done.returncode == 2

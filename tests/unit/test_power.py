@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orin_deploy.actions import Reboot, Remove, Run, Write
-from orin_deploy.errors import Refused, UsageError
+from orin_deploy.errors import CommandFailed, Refused, UsageError
 from orin_deploy.facts.device import Cluster, Cpu, Device, Jetson
 from orin_deploy.facts.power import (
     PowerMode,
@@ -23,10 +24,12 @@ from orin_deploy.facts.power import (
     needs_reboot,
     parse_conf,
 )
+from orin_deploy.host import Host
 from orin_deploy.intent.power import foreign, in_mode, resolve
 from orin_deploy.intent.spec import Setting, Spec
 from orin_deploy.parts import power
 from orin_deploy.parts.power.in_force import differences
+from orin_deploy.parts.power.script import script_text
 from orin_deploy.parts.power.state import Current, Limit
 from orin_deploy.parts.power.where import Where
 from tests.specs import make_device, make_spec
@@ -64,6 +67,24 @@ def test_the_paths_are_those_of_the_kernel() -> None:
     assert new.gpu_max_path == "/sys/devices/platform/17000000.gpu/devfreq_dev/max_freq"
     assert new.gpu_clocks_path == "/sys/devices/platform/17000000.gpu/devfreq_dev/available_frequencies"
     assert conf("p3701_0000", "6.1.0").gpu_max_path == new.gpu_max_path
+
+
+VENDOR = Path(__file__).parents[3] / "shared/fixtures/nvpmodel"
+
+
+@pytest.mark.skipif(not VENDOR.is_dir(), reason="the vendor's files are not beside this checkout")
+def test_the_vendors_own_files_read_as_their_tables_say() -> None:
+    for name, told in json.loads((VENDOR / "modes.json").read_text()).items():
+        table = parse_conf((VENDOR / name).read_text(), "5.10" if ".r35" in name or "t194" in name else "5.15")
+        assert table.default_id == told["default"]
+        assert table.gpu_max_path is not None
+        for mode, wanted in zip(table.modes, told["modes"], strict=True):
+            assert (mode.id, mode.name, list(mode.cores)) == (wanted["id"], wanted["name"], wanted["cores_on"])
+            caps = [None if khz < 0 else khz for khz in wanted["cpu_max_khz"].values()]
+            assert list(mode.cpu_max_khz.values()) == caps
+            emc = wanted["EMC.MAX_FREQ"]
+            assert (mode.gpu_max_hz or -1, mode.emc_max_hz) == (wanted["GPU.MAX_FREQ"], emc if emc > 0 else None)
+            assert dict(mode.gpu_mask)["TPC_PG_MASK"] == wanted["TPC_POWER_GATING.TPC_PG_MASK"]
 
 
 def test_a_table_without_parameters_is_read_as_far_as_it_goes() -> None:
@@ -156,6 +177,15 @@ def test_cores_that_go_offline_are_no_place_and_those_that_come_are() -> None:
         wanted = resolve(here, values(mode))
         assert wanted is not None
         assert in_mode(here.cpu, wanted).usable == tuple(range(cores))
+
+
+def test_a_cluster_that_is_off_now_is_as_the_profile_tells_it() -> None:
+    here = device("p3701_0000", "MODE_30W")
+    read = replace(here.cpu, clusters=here.cpu.clusters[:2])
+    wanted = resolve(here, values())
+    assert in_mode(read, wanted, ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11))).clusters == here.cpu.clusters
+    assert in_mode(read, wanted, ((8, 9, 10, 99),)).clusters == read.clusters, "no CPU of this board"
+    assert in_mode(read, resolve(here, values("keep")), ((8, 9, 10, 11),)) == read
 
 
 def test_a_reboot_is_a_warning_until_it_is_agreed_to() -> None:
@@ -275,3 +305,38 @@ def test_a_mode_is_in_force_or_it_is_said_why_not(mode: str, changes: dict[str, 
 def test_nothing_is_planned_for_what_is_kept() -> None:
     here = device("p3767_0003_super", "25W")
     assert power.plan(spec(here, mode="keep", clocks="keep"), Current(FOLDER, "25W")) == ()
+
+
+def test_the_boot_unit_comes_after_the_vendors_and_before_the_server() -> None:
+    here = device("p3767_0003_super", "MAXN_SUPER")
+    whole = replace(spec(here), service=replace(spec(here).service, manager="systemd"))
+    boot = power.plan(whole, Current(FOLDER, "MAXN_SUPER"))[-1]
+    script, unit = boot.actions[:2]
+    assert isinstance(script, Write)
+    assert isinstance(unit, Write)
+    lines = unit.text.splitlines()
+    assert "After=nv.service nvpower.service nvpmodel.service" in lines
+    assert f"Before={whole.service.unit}" in lines
+    assert f"ExecStart=/bin/sh {FOLDER.script} boot MAXN_SUPER on" in lines
+    assert "RemainAfterExit" not in unit.text, "it would sleep through `systemctl isolate`"
+    done = replace(Current(FOLDER, "MAXN_SUPER"), script=script.text, unit=unit.text, enabled=True)
+    assert not power.plan(whole, done)[-1].actions
+
+
+def test_late_devices_are_waited_for(tmp_path: Path) -> None:
+    """The mode is refused twice, as while sysfs is not there yet; the script goes on trying."""
+    tool, count = tmp_path / "nvpmodel", tmp_path / "count"
+    tool.write_text(
+        f'#!/bin/sh\n[ "$1" = -q ] && echo "NV Power Mode: 25W" && exit\necho x >> {count}\n'
+        f'[ "$(wc -l < {count})" -ge 3 ] || {{ echo "NVPM ERROR: Error opening /sys/x: 2" >&2; exit 255; }}\n'
+    )
+    tool.chmod(0o755)
+    (tmp_path / "nvpmodel.conf").write_text("< POWER_MODEL ID=1 NAME=25W >\n")
+    place = replace(FOLDER, conf=str(tmp_path / "nvpmodel.conf"))
+    text = script_text(place, str(tool), None).replace("sleep 2", "sleep 0")
+    (tmp_path / "power.sh").write_text(text)
+    words = ("/bin/sh", str(tmp_path / "power.sh"), "boot")
+    Host("/").do(Run((*words, "25W", "keep")))
+    assert count.read_text() == "x\n" * 3
+    with pytest.raises(CommandFailed):
+        Host("/").do(Run((*words, "MAXN", "keep")))

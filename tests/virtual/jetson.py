@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from orin_deploy.host import Host
+from tests.virtual import booting
 from tests.virtual import root as roots
-from tests.virtual import systemd
 from tests.virtual.kernel import Kernel
 
 # Of this machine, what scripts and people need; nothing that could be taken for the board's own compilers or CUDA.
@@ -106,15 +106,15 @@ class VirtualJetson:
             self.kernel.data["taken_kib"] = max(0, self.kernel.data["taken_kib"] + mib * 1024)
 
     def reboot(self) -> None:
-        systemd.reboot(self.kernel)
+        booting.reboot(self.kernel)
 
     def power_cut(self) -> None:
         """As a reboot, but nothing that runs is asked to end."""
-        systemd.reboot(self.kernel, power_cut=True)
+        booting.reboot(self.kernel, power_cut=True)
 
     def shut_down(self) -> None:
         """End all that runs on it."""
-        systemd.shut_down(self.kernel)
+        booting.shut_down(self.kernel)
 
     # What is.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,72 +132,8 @@ class Kernel:
         cap = self.number(self.paths.emc)
         return min(cap, self.emc_max_hz) if cap > 0 else self.emc_max_hz
 
-    # Cores.
-
-    def set_online(self, cpu: int, on: bool) -> None:
-        """Switch a core; the first never goes off. An offline core's topology, caches and cpufreq vanish."""
-        if cpu == 0:
-            return
-        self.write(f"{CPU}/cpu{cpu}/online", int(on))
-        if on:
-            self.show_core(cpu)
-        else:
-            for name in ("topology", "cache"):
-                shutil.rmtree(self.path(f"{CPU}/cpu{cpu}/{name}"), ignore_errors=True)
-            self.path(f"{CPU}/cpu{cpu}/cpufreq").unlink(missing_ok=True)
-        for cluster in self.board.clusters:
-            policy = f"{CPU}/cpufreq/policy{cluster[0]}"
-            if not set(cluster) & set(self.online()):
-                shutil.rmtree(self.path(policy), ignore_errors=True)
-            elif self.path(policy).is_dir():
-                self.write(f"{policy}/affected_cpus", " ".join(str(c) for c in cluster if c in self.online()) + "\n")
-
-    def show_core(self, cpu: int) -> None:
-        """The files of a core that is on."""
-        cluster, folder = self.cluster(cpu), f"{CPU}/cpu{cpu}"
-        policy = f"{CPU}/cpufreq/policy{cluster[0]}"
-        if not self.path(policy).is_dir():
-            self._make_policy(policy, cluster)
-        link = self.path(f"{folder}/cpufreq")
-        if not link.is_symlink():
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(f"../cpufreq/policy{cluster[0]}")
-        topology = {"physical_package_id": "0" if self.release.major >= 38 else "-1", "core_id": str(cpu)}
-        if self.release.major >= 38:  # since Linux 5.16
-            topology["cluster_id"] = str(self.board.clusters.index(cluster))
-        for name, text in {**topology, "thread_siblings_list": str(cpu)}.items():
-            self.write(f"{folder}/topology/{name}", text + "\n")
-        caches = {2: ("256K", str(cpu)), 3: (f"{self.board.l3_kib}K", ",".join(map(str, cluster)))}
-        if self.board.soc == "tegra194":
-            caches = {2: ("2048K", ",".join(map(str, cluster))), 3: ("4096K", _range(self.board.cpus))}
-        elif self.board.soc == "tegra264":
-            caches = {2: ("1024K", str(cpu)), 3: (f"{self.board.l3_kib}K", _range(self.board.cpus))}
-        for level, (size, cpus) in caches.items():
-            index = f"{folder}/cache/index{level}"
-            for name, text in (("level", str(level)), ("type", "Unified"), ("size", size), ("shared_cpu_list", cpus)):
-                self.write(f"{index}/{name}", text + "\n")
-        for state, name in enumerate(self.idle_states()):
-            self.write(f"{folder}/cpuidle/state{state}/name", name + "\n")
-            self.write(f"{folder}/cpuidle/state{state}/disable", 0)
-
     def idle_states(self) -> tuple[str, str]:
         return {"tegra264": ("WFI", "cc7"), "tegra194": ("C1", "c6")}.get(self.board.soc, ("WFI", "c7"))
-
-    def _make_policy(self, policy: str, cluster: tuple[int, ...]) -> None:
-        top = self.cpu_max_khz
-        table = [*range(FLOOR_KHZ, top, OPP_KHZ), top]
-        texts = {
-            "related_cpus": " ".join(map(str, cluster)),
-            "affected_cpus": " ".join(map(str, cluster)),
-            "scaling_available_frequencies": " ".join(map(str, table)),
-            "scaling_governor": "schedutil",
-            "cpuinfo_min_freq": str(FLOOR_KHZ),
-            "cpuinfo_max_freq": str(top),
-            "scaling_min_freq": str(FLOOR_KHZ),
-            "scaling_max_freq": str(top),
-        }
-        for name, text in texts.items():
-            self.write(f"{policy}/{name}", text + "\n")
 
     # Clocks.
 
@@ -272,7 +207,7 @@ class Kernel:
 
     def width(self) -> float:
         """The part of this module's GPU that the mode leaves on."""
-        table = confs.parse(self.read("/etc/nvpmodel.conf") or "")
+        table = self.conf()
         name, argument, _ = confs.mask_arguments(self.board)[-1]
         masks = [
             int(value)
@@ -296,7 +231,3 @@ class Kernel:
 def round_to(value: float, table: list[int]) -> int:
     """The highest clock of a table that is not above the value, silently, as the kernel does."""
     return max((clock for clock in table if clock <= value), default=table[0])
-
-
-def _range(cpus: tuple[int, ...]) -> str:
-    return f"{cpus[0]}-{cpus[-1]}"

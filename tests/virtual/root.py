@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.virtual import conf as confs
 from tests.virtual import show
 from tests.virtual.boards_table import BOARDS, MHZ, RELEASES, TABLES, Board, Release, Table
-from tests.virtual.kernel import EMC, EMC_FLOOR_HZ, GPU_FLOOR_HZ, OWN, Kernel
+from tests.virtual.booting import boot_id
+from tests.virtual.cores import show_core
+from tests.virtual.kernel import EMC, GPU_FLOOR_HZ, OWN, Kernel
 from tests.virtual.modes import apply_mode
-
-STATUS = "/var/lib/nvpmodel/status"
 
 
 def make(root: Path, name: str, l4t: str, live: bool) -> None:
@@ -37,16 +37,12 @@ def make(root: Path, name: str, l4t: str, live: bool) -> None:
     _fan(kernel)
     for cpu in board.cpus:
         kernel.write(f"/sys/devices/system/cpu/cpu{cpu}/online", 1)
-        kernel.show_core(cpu)
+        show_core(kernel, cpu)
     boot_id(kernel, 1)
     with kernel.changing():
         kernel.data["boots"] = 1
         apply_mode(kernel, kernel.conf().default)
         kernel.advance(0.001)
-
-
-def boot_id(kernel: Kernel, number: int) -> None:
-    kernel.write("/proc/sys/kernel/random/boot_id", f"b0a2d000-0000-4000-8000-{number:012d}\n")
 
 
 def _identity(kernel: Kernel, board: Board, release: Release, super_modes: bool) -> None:
@@ -233,6 +229,3 @@ def _architectures(cuda: str) -> tuple[str, ...]:
     if major >= 13:
         return ("75", "80", "86", "87", "89", "90", "100", "110", "120")
     return ("60", "70", "72", "75", "80", "86", "87", *(("89", "90") if minor > 4 else ()))
-
-
-__all__ = ["EMC_FLOOR_HZ", "STATUS", "boot_id", "make"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.virtual.boards_table import MHZ, Rail
+from tests.virtual.boards_table import Rail
 from tests.virtual.kernel import CPU, CV_ZONES, EMC, Kernel
 
 I2C = "/sys/devices/platform/c240000.i2c/i2c-1"
@@ -69,7 +69,8 @@ def show(kernel: Kernel) -> None:
     _memory(kernel)
 
 
-def _list(cpus: tuple[int, ...]) -> str:
+def cpu_list(cpus: tuple[int, ...]) -> str:
+    """CPU numbers as the kernel writes them: "0-3,6"."""
     runs: list[list[int]] = []
     for cpu in cpus:
         if runs and runs[-1][-1] == cpu - 1:
@@ -88,7 +89,7 @@ def _cores(kernel: Kernel) -> None:
         ("online", online),
         ("offline", offline),
     ):
-        kernel.write(f"{CPU}/{name}", _list(cpus) + "\n")
+        kernel.write(f"{CPU}/{name}", cpu_list(cpus) + "\n")
     for cluster in kernel.board.clusters:
         on = [cpu for cpu in cluster if cpu in online]
         if on:
@@ -197,7 +198,3 @@ def _memory(kernel: Kernel) -> None:
         lines.append(f"/dev/zram{number}                              partition\t{swap // count}\t\t0\t\t5")
         kernel.write(f"/sys/block/zram{number}/disksize", swap // count * 1024)
     kernel.write("/proc/swaps", "\n".join(lines) + "\n")
-
-
-def megahertz(hertz: int) -> int:
-    return hertz // MHZ

@@ -8,6 +8,7 @@ keeper, a process of its own that starts it, watches it and shows its process be
 
 from __future__ import annotations
 
+import fcntl
 import fnmatch
 import json
 import os
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.virtual.kernel import OWN, Kernel
-from tests.virtual.modes import apply_mode
 
 UNITS = "/etc/systemd/system"
 START_WAIT_S = 120.0
@@ -91,9 +91,11 @@ class Manager:
     def set_state(self, unit: str, **values: Any) -> None:
         self.own.mkdir(parents=True, exist_ok=True)
         file = self.own / f"{unit}.json"
-        temporary = file.with_name(f".{unit}.{os.getpid()}")
-        temporary.write_text(json.dumps(self.state(unit) | values))
-        temporary.replace(file)
+        with (self.own / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            temporary = file.with_name(f".{unit}.{os.getpid()}")
+            temporary.write_text(json.dumps(self.state(unit) | values))
+            temporary.replace(file)
 
     def show(self, unit: str) -> dict[str, str]:
         state = self.state(unit)
@@ -209,59 +211,3 @@ def run(kernel: Kernel, unit: str, line: str, environ: dict[str, str]) -> bool:
             log.write(f"{words[0]}: {error.strerror}\n".encode())
             return not counts
     return done.returncode == 0 or not counts
-
-
-def enabled_in_order(manager: Manager) -> list[str]:
-    """The enabled units, each behind those that its After and their Before name."""
-    units = [
-        path.name for path in sorted(manager.kernel.path(f"{manager.folder}/{manager.target}.wants").glob("*.service"))
-    ]
-    before = {
-        unit: {
-            other for other in units if other in manager.names(unit, "After") or unit in manager.names(other, "Before")
-        }
-        for unit in units
-    }
-    ordered: list[str] = []
-    while units:
-        ready = next((unit for unit in units if not before[unit] - set(ordered)), units[0])
-        units.remove(ready)
-        ordered.append(ready)
-    return ordered
-
-
-def shut_down(kernel: Kernel, kill: bool = False) -> None:
-    """End every unit; with `kill` as a power cut does."""
-    for user in (False, True):
-        manager = Manager(kernel, user)
-        for unit in manager.known(["*"]):
-            manager.stop(unit, kill)
-        shutil.rmtree(manager.own, ignore_errors=True)
-
-
-def reboot(kernel: Kernel, power_cut: bool = False) -> None:
-    """Down and up again: no process is left, clocks are the mode's, the mode is that of the status file, enabled
-    units start. What asks for it goes on; on a board it would be gone."""
-    from tests.virtual.modes import STATUS
-    from tests.virtual.root import boot_id
-
-    shut_down(kernel, power_cut)
-    with kernel.changing():
-        kernel.data["boots"] += 1
-        kernel.data |= {"taken_kib": 0, "process_kib": 0, "gpu_load": 0.0, "seen": {}}
-        kernel.data["cpu_load"] = [0.0] * len(kernel.data["cpu_load"])
-        boot_id(kernel, kernel.data["boots"])
-        match = re.search(r"pmode:(\d+)", kernel.read(STATUS) or "")
-        conf = kernel.conf()
-        wanted = int(match[1]) if match else conf.default
-        apply_mode(kernel, wanted if wanted in conf.names else conf.default)
-    manager = Manager(kernel)
-    for unit in enabled_in_order(manager):
-        oneshot = manager.value(unit, "Type") == "oneshot"
-        manager.start(unit, wait=oneshot)
-
-
-def isolate(kernel: Kernel) -> None:
-    """Going headless runs nvpmodel.service again, which drops what jetson_clocks pinned."""
-    with kernel.changing():
-        apply_mode(kernel, kernel.data["mode"])

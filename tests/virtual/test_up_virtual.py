@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from tests.engine.command import Result, free_port
 from tests.virtual import VirtualJetson
 from tests.virtual.conftest import Make, ask
 
-pytestmark = pytest.mark.engine
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a deployment that sets power modes is root's"),
+]
 
 
 def command(board: VirtualJetson, *words: str) -> Result:

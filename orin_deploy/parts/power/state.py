@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from orin_deploy.facts import clocks as clock_facts
@@ -38,6 +39,7 @@ class Current:
     script: str | None = None
     unit: str | None = None
     enabled: bool = False
+    fan: str | None = None  # the profile that nvfancontrol says it follows, else the one it is configured to
     fan_conf: str | None = None
 
 
@@ -62,8 +64,14 @@ def inspect(host: Host, spec: Spec) -> Current:
         script=_text(host, place.script),
         unit=_text(host, place.unit_file),
         enabled=host.link_target(place.enabled) is not None,
+        fan=_fan(host) if spec.power.fan else None,
         fan_conf=_text(host, power.FAN_CONF),
     )
+
+
+def _fan(host: Host) -> str | None:
+    match = re.search(r"FAN_PROFILE:[ \t]*([\w-]+)", host.ask("nvfancontrol", "-q") or "")
+    return match[1] if match else power.fan_profile(host.read(power.FAN_CONF) or "")
 
 
 def _cpu_limits(host: Host, spec: Spec) -> dict[int, Limit]:

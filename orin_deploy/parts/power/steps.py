@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from orin_deploy.actions import Action, Link, Reboot, Remove, Run, Write
-from orin_deploy.facts.power import CONF, FAN_CONF, PowerState, fan_profile
+from orin_deploy.facts.power import CONF, FAN_CONF, PowerState
 from orin_deploy.host import Host
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.spec import Power, Spec
@@ -112,11 +112,11 @@ def _script(spec: Spec, place: Where) -> Write:
 
 def _fan(profile: str, now: Current) -> Step:
     name, conf = f"set fan profile {profile}", now.fan_conf or ""
-    if fan_profile(conf) == profile:
+    if now.fan == profile:
         return Step(NAME, name, f"already {profile}")
     wanted = re.sub(r"(?m)^([ \t]*FAN_DEFAULT_PROFILE[ \t]+)\S+", rf"\g<1>{profile}", conf)
     again = (Remove(_FAN_STATUS), Run(("systemctl", "restart", "nvfancontrol.service")))
-    why = f"{fan_profile(conf) or 'none'} is set"
+    why = f"{now.fan or 'none'} is set"
     return Step(NAME, name, why, (Write(FAN_CONF, wanted), *again), (Write(FAN_CONF, conf), *again))
 
 

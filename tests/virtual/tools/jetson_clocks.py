@@ -68,8 +68,8 @@ def _show(kernel: Kernel) -> Iterator[str]:
     offline = tuple(cpu for cpu in kernel.board.cpus if cpu not in online)
     model = (kernel.read("/proc/device-tree/model") or "").rstrip("\0")
     yield f"SOC family:{kernel.board.soc}  Machine:{model}"
-    ends = f", Offline CPUs: {show._list(offline)}" if major >= 38 else ""
-    yield f"Online CPUs: {show._list(online)}{ends}"
+    ends = f", Offline CPUs: {show.cpu_list(offline)}" if major >= 38 else ""
+    yield f"Online CPUs: {show.cpu_list(online)}{ends}"
     cpus = kernel.board.cpus if major < 38 else online
     for cpu in sorted(cpus, key=str) if major < 36 else cpus:
         yield _core(kernel, cpu, cpu in online)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from tests.virtual.booting import reboot
 from tests.virtual.kernel import Kernel
-from tests.virtual.systemd import reboot
 from tests.virtual.tools import is_root
 
 

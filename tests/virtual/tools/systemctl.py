@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.virtual import systemd
+from tests.virtual import booting, systemd
 from tests.virtual.kernel import Kernel
 from tests.virtual.tools import is_root
 
@@ -65,11 +65,11 @@ def main(kernel: Kernel, words: list[str]) -> int:
         case "cat":
             print(manager.text(systemd.full(units[0])) or "", end="")
         case "isolate":
-            systemd.isolate(kernel)
+            booting.isolate(kernel)
         case "get-default":
             print("multi-user.target")
         case "reboot":
-            systemd.reboot(kernel)
+            booting.reboot(kernel)
         case "set-default" | "list-units" | "status" | "kill":
             pass
         case _:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from tests.virtual.kernel import Kernel
-from tests.virtual.show import _list
+from tests.virtual.show import cpu_list
 from tests.virtual.tasks import numbers, record, recorded
 
 
@@ -24,7 +24,7 @@ def main(kernel: Kernel, words: list[str]) -> int:
         return _fail(f"failed to parse CPU {'list' if 'c' in flags else 'mask'}: {cpus}")
     if not set(wanted) & set(kernel.online()):
         return _fail("failed to set pid 0's affinity: Invalid argument")
-    record(kernel.root, os.getpid(), _list(tuple(cpu for cpu in wanted if cpu in kernel.online())))
+    record(kernel.root, os.getpid(), cpu_list(tuple(cpu for cpu in wanted if cpu in kernel.online())))
     here = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {here[cpu % len(here)] for cpu in wanted})
     try:
@@ -34,12 +34,12 @@ def main(kernel: Kernel, words: list[str]) -> int:
 
 
 def _of_process(kernel: Kernel, pid: int, cpus: str, as_list: bool) -> int:
-    now = recorded(kernel.root, pid) or _list(kernel.online())
+    now = recorded(kernel.root, pid) or cpu_list(kernel.online())
     shown = now if as_list else f"{sum(1 << cpu for cpu in numbers(now)):x}"
     kind = "list" if as_list else "mask"
     print(f"pid {pid}'s current affinity {kind}: {shown}")
     if cpus:
-        record(kernel.root, pid, _list(_cpus(cpus, as_list)))
+        record(kernel.root, pid, cpu_list(_cpus(cpus, as_list)))
         print(f"pid {pid}'s new affinity {kind}: {cpus}")
     return 0
 
