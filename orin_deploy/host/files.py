@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -29,8 +30,10 @@ def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk names no file
         raise
     _sync_folder(path.parent)
 
@@ -135,7 +138,8 @@ def lock(path: Path, holder: dict[str, Any]) -> Iterator[None]:
                 _held_by(path), "wait for it to end, or stop it, then run the same command again"
             ) from error
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk the holder stays unnamed, and `down` can still free it
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
         yield
         os.ftruncate(descriptor, 0)
     finally:

@@ -111,15 +111,22 @@ def board_profile(module: str | None, search: Sequence[Path]) -> str:
     """The name of the profile whose board is this module; "host" for a machine that is no Jetson (None)."""
     if module is None:
         return "host"
-    for name, path in names(search):
-        try:
-            board = load(str(path), search).board if module in path.read_text(errors="replace") else None
-        except OSError:
-            continue
+    # Loading every profile costs time: first those that name the module, then those that may include one that does.
+    found = names(search)
+    likely = [each for each in found if _mentions(each[1], module)]
+    for name, path in likely + [each for each in found if each not in likely and _mentions(each[1], "include:")]:
+        board = load(str(path), search).board
         if board is not None and module in board.modules:
             return name
     known = ", ".join(name for name, _ in names(search))
     raise UsageError(f"no profile is for the module {module}", f"name one with --profile; there are {known}")
+
+
+def _mentions(path: Path, words: str) -> bool:
+    try:
+        return words in path.read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def _check_model(model: str, path: Path, folders: Sequence[Path]) -> list[Problem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import resource
 import tarfile
 import zipfile
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from orin_deploy.actions import Link, Remove, Run, Unpack, Write
 from orin_deploy.errors import CommandFailed, OrinError
-from orin_deploy.host import Host, commands
+from orin_deploy.host import Host, commands, files
 
 
 @pytest.fixture
@@ -142,3 +143,15 @@ def test_free_space_is_that_of_the_first_folder_that_exists(host: Host) -> None:
     free = host.free_bytes(host.data / "a/b/c")
     assert free is not None
     assert free > 0
+
+
+def test_a_full_disk_is_named_and_does_not_keep_the_lock_from_being_held(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # Python ignores the signal; writes fail
+    try:
+        with files.lock(tmp_path / "lock", {"command": "down"}), pytest.raises(OSError, match="large") as caught:
+            files.write(tmp_path / "a", "text")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename == str(tmp_path / "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]

@@ -108,6 +108,13 @@ def test_the_host_is_any_machine() -> None:
         board_profile("p9999-0000", SEARCH)
 
 
+def test_a_site_s_own_profile_that_includes_the_board_s_is_found(tmp_path: Path) -> None:
+    shipped = SEARCH[-1] / "agx32.yaml"
+    (tmp_path / "agx32.yaml").write_text(f"include: {shipped}\nmodel: smollm2-135m\n")
+    assert board_profile("p3701-0004", (tmp_path, *SEARCH)) == "agx32"
+    assert load("agx32", (tmp_path, *SEARCH)).model == "smollm2-135m"
+
+
 # Finding
 
 

@@ -138,7 +138,8 @@ def _endpoint(host: Host, spec: Spec) -> Endpoint:
 
 def _holder(host: Host, port: int, address: str, pid: int | None) -> Holder | None:
     found = procfs.port_holder(port, address, pid, host.path("/proc"))
-    if found is None or found[0] == pid:
+    # A program of another user has no number that we may read, and neither has a server that does not run.
+    if found is None or (pid is not None and found[0] == pid):
         return None
     return Holder(found[0], found[1], None if found[0] is None else _deployment_of(host, found[0]))
 
