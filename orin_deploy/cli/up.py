@@ -16,7 +16,7 @@ from orin_deploy.deploy import down as undoing
 from orin_deploy.deploy.apply import Applied, Events, apply
 from orin_deploy.deploy.draft import Situation, draft, situation
 from orin_deploy.deploy.plan import Plan
-from orin_deploy.deploy.record import Record, latest, plain
+from orin_deploy.deploy.record import Record, deployments, known, latest, plain
 from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
 from orin_deploy.intent.budget import ENGINE_ROWS
@@ -182,6 +182,10 @@ def down(name: str | None, purge: bool, reboot: bool, console: Console) -> None:
     host = Host()
     command = shlex.join(["orin-deploy", *sys.argv[1:]])
     with host.lock(command):
+        if name is None and not (deployments(host) or known(host)):
+            console.say("Nothing to do: nothing is deployed on this machine.")
+            console.document(_down_document(None, undoing.Undone()))
+            return
         chosen = undoing.choose(host, name)
         try:
             done = undoing.down(host, chosen, purge, reboot)
@@ -197,12 +201,14 @@ def down(name: str | None, purge: bool, reboot: bool, console: Console) -> None:
         console.say(f"{mib(done.freed_bytes)} freed.")
     elif done.actions:
         console.say(f"{chosen} is down. Engines and models stay; --purge removes those nothing uses.")
-    console.document(
-        {
-            "name": chosen,
-            "changed": bool(done.actions or done.removed),
-            "actions": [to_json(action) for action in done.actions],
-            "removed": list(done.removed),
-            "freed_bytes": done.freed_bytes,
-        }
-    )
+    console.document(_down_document(chosen, done))
+
+
+def _down_document(name: str | None, done: undoing.Undone) -> dict[str, Any]:
+    return {
+        "name": name,
+        "changed": bool(done.actions or done.removed),
+        "actions": [to_json(action) for action in done.actions],
+        "removed": list(done.removed),
+        "freed_bytes": done.freed_bytes,
+    }

@@ -17,8 +17,7 @@ from orin_deploy.parts import power, service
 class Undone:
     """What `down` did: the actions, and with purge the folders removed and the bytes that freed."""
 
-    name: str
-    actions: tuple[Action, ...]
+    actions: tuple[Action, ...] = ()
     removed: tuple[str, ...] = ()
     freed_bytes: int = 0
 
@@ -58,7 +57,7 @@ def down(host: Host, name: str, purge: bool = False, reboot: bool = False) -> Un
             ) from error
     forget_undo(host, name)
     removed, freed = _purge(host, name) if purge else ((), 0)
-    return Undone(name, pending, removed, freed)
+    return Undone(pending, removed, freed)
 
 
 def _purge(host: Host, name: str) -> tuple[tuple[str, ...], int]:

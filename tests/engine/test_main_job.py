@@ -92,6 +92,12 @@ def test_from_nothing_to_an_answer_and_back(orin: Command) -> None:
     assert (second.code, second.json["changed"]) == (0, False)
 
 
+def test_down_where_nothing_is_deployed_is_nothing_to_do(orin: Command) -> None:
+    done = orin("down", "--json")
+    assert (done.code, done.json["changed"]) == (0, False)
+    assert orin("down", "--name", "typo").code == 2
+
+
 def test_only_what_differs_is_done(orin: Command) -> None:
     assert orin.up("--set", "ctx_size=1024").code == 0
     pid = orin("status", "--json").json["pid"]
