@@ -106,7 +106,7 @@ def _cores(kernel: Kernel) -> None:
     lines = []
     for cpu in online:
         busy, idle = (int(each) for each in kernel.data["jiffies"][cpu])
-        lines.append(f"cpu{cpu} {busy} 0 {busy // 10} {idle} 0 0 0 0 0 0")
+        lines.append(f"cpu{cpu} {busy - busy // 10} 0 {busy // 10} {idle} 0 0 0 0 0 0")
     total = [sum(int(line.split()[column]) for line in lines) for column in range(1, 11)]
     kernel.write("/proc/stat", "\n".join((f"cpu  {' '.join(map(str, total))}", *lines, "btime 1700000000", "")))
 
