@@ -12,6 +12,7 @@ from orin_deploy.errors import Refused, UsageError
 from orin_deploy.facts.device import Cluster, Cpu
 from orin_deploy.intent.placement import cpu_list, cpu_text, place
 from orin_deploy.intent.spec import Setting
+from tests.planning import WORKSTATION, planned
 
 numbers = st.sets(st.integers(0, 63), min_size=1).map(lambda found: tuple(sorted(found)))
 
@@ -230,3 +231,8 @@ def test_what_cannot_be_is_refused(wish: dict[str, object], words: str) -> None:
     with pytest.raises(Refused, match=words) as refusal:
         place(clustered((4, 4)), values(**wish), draft=True)
     assert refusal.value.hint
+
+
+def test_waiting_threads_give_way_on_a_workstation_and_a_board_is_left_as_it_is() -> None:
+    assert dict(planned("host", device=WORKSTATION).spec.service.env) == {"GOMP_SPINCOUNT": "1000"}
+    assert planned("agx32").spec.service.env == ()
