@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,14 @@ import pytest
 
 if TYPE_CHECKING:
     from orin_deploy.deploy.plan import Plan
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_reach_children() -> None:
+    """A shell that starts us in the background, or nohup, has signals ignored, and every child inherits that; but
+    these tests interrupt commands as a person does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

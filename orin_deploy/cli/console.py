@@ -38,8 +38,8 @@ class Console:
         if self.as_json:
             self.out.print(json.dumps(value, indent=2))
 
-    def table(self, rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int] = ()) -> None:
-        for line in columns(rows, indent, right):
+    def table(self, rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> None:
+        for line in columns(rows, right):
             self.say(line)
 
     def events(self) -> Events:
@@ -74,13 +74,13 @@ class Output:
             self.stream = None
 
 
-def columns(rows: Iterable[Sequence[str]], indent: int = 2, right: Sequence[int] = ()) -> list[str]:
-    """Rows as aligned lines; column numbers in `right` are aligned to the right."""
+def columns(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Rows as aligned and indented lines; column numbers in `right` are aligned to the right."""
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(max(map(len, cells), default=0))]
     return [
         (
-            " " * indent
+            "  "
             + "  ".join(
                 cell.rjust(width) if i in right else cell.ljust(width)
                 for i, (cell, width) in enumerate(zip(row, widths, strict=False))
@@ -190,9 +190,9 @@ def mib(count: int) -> str:
     return f"{count / 1048576:,.1f} MiB"
 
 
-def show_error(error: OrinError, debug_hint: bool, err: TextIO | None = None) -> None:
+def show_error(error: OrinError) -> None:
     """The error's sentence, the last words of a failed command and its log, and the next thing to type."""
-    output = Output(err or sys.stderr)
+    output = Output(sys.stderr)
     output.print(f"error: {error.message}")
     if isinstance(error, CommandFailed):
         import shlex
@@ -204,8 +204,6 @@ def show_error(error: OrinError, debug_hint: bool, err: TextIO | None = None) ->
             output.print(f"  whole log: {error.log}")
     if error.hint:
         output.print(f"hint: {error.hint}")
-    if debug_hint:
-        output.print("(--debug shows where it came from)")
 
 
 def error_document(error: OrinError) -> dict[str, Any]:

@@ -17,9 +17,12 @@ from orin_deploy.facts.inspect import inspect
 from orin_deploy.host import Host
 from orin_deploy.parts import service
 
+WORDS = {"refuse": "must not", "diagnose": "cause", "warn": "warning", "plan": "advice", "accept": "fine"}
+"""What people read for a finding's verdict."""
+
 
 def doctor(path: str | None, name: str | None, console: Console) -> None:
-    """Exit code 0 when nothing is wrong, 1 when something is; advice alone (plan, accept) is nothing wrong."""
+    """Exit code 0 when nothing is found, 1 when something is; that something is fine (accept) is no finding."""
     if path is not None and not path.strip():
         raise UsageError("the evidence's path is empty", "give a log, a model file or a folder of evidence")
     evidence = _live(name) if path is None else read_evidence(Path(path))
@@ -31,7 +34,7 @@ def doctor(path: str | None, name: str | None, console: Console) -> None:
     if not findings:
         console.say("Nothing found." if path else "Nothing found on this machine.")
     console.document({"findings": [plain(finding) for finding in findings], "unread": plain(evidence.unread)})
-    if any(finding.verdict in ("refuse", "diagnose", "warn") for finding in findings):
+    if any(finding.verdict != "accept" for finding in findings):
         raise SystemExit(Exit.FAILED)
 
 
@@ -44,7 +47,7 @@ def _live(name: str | None) -> Evidence:
 
 
 def _show(finding: Finding, console: Console) -> None:
-    console.say(f"{finding.verdict}: {finding.what}  [{finding.rule}]")
+    console.say(f"{WORDS[finding.verdict]}: {finding.what}  [{finding.rule}]")
     if finding.why_not:
         console.say(f"  {finding.why_not}")
     for key, value in finding.values.items():

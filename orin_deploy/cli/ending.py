@@ -70,5 +70,5 @@ def _end(error: OrinError, as_json: bool) -> NoReturn:
         if as_json:
             Console(as_json).document(error_document(error))
         else:
-            show_error(error, debug_hint=False)
+            show_error(error)
     sys.exit(error.code)

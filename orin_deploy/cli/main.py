@@ -99,7 +99,7 @@ def down(
 
 @app.command()
 def status(name: Name = None, json: Json = False, debug: Debug = False) -> None:
-    """Show what runs: endpoint, health, model, memory planned and taken, the last record."""
+    """Show what runs: state, endpoint, model, memory planned and taken, the last record."""
     from orin_deploy.cli import status as verb
 
     verb.status(name, _console(json))
@@ -136,7 +136,7 @@ def gguf(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a model's header says and the memory it needs. Reads the header only, also of a remote file."""
+    """Show what a model's header says and the memory it needs. Reads no more than the header, but of package: all."""
     from orin_deploy.cli import look as verb
 
     verb.gguf(model, ctx_size, tensors, profiles, _console(json))

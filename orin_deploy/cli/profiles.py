@@ -68,7 +68,7 @@ def check(files: list[str], console: Console) -> None:
         console.document({"files": files, "problems": []})
         return
     error = UsageError(
-        f"{len(problems)} errors in {len({file for file, _ in problems})} files", "correct them and check again"
+        f"errors: {len(problems)}, in files: {len({file for file, _ in problems})}", "correct them and check again"
     )
     if not console.as_json:
         raise error

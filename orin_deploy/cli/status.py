@@ -16,7 +16,7 @@ def status(name: str | None, console: Console) -> None:
     host = Host()
     known = deployments(host)
     if name is None and not known:
-        console.say("Nothing is deployed on this machine: orin-deploy up")
+        console.say(f"Nothing is deployed in {host.data} (root, each user and ORIN_DEPLOY_HOME have their own).")
         console.document({"deployments": []})
         return
     if name is None and len(known) > 1:

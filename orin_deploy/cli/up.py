@@ -21,6 +21,7 @@ from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
 from orin_deploy.intent.budget import ENGINE_ROWS
 from orin_deploy.intent.request import Request
+from orin_deploy.intent.spec import Spec
 from orin_deploy.observe.measure import Measurement, measure
 from orin_deploy.parts import service
 from orin_deploy.parts.step import Step
@@ -136,8 +137,9 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             ("first token", f"{measured['first_token_s'] * 1000:.0f} ms"),
         ]
     if memory is not None:
-        rows.append(("memory", f"planned {mib(memory['planned_bytes'])}, taken {mib(memory['taken_bytes'])}"))
-    rows.append(("context", f"{spec.settings['ctx_size'].value} tokens ({spec.sources['ctx_size']})"))
+        planned_and_taken = f"planned {mib(memory['planned_bytes'])}, taken {mib(memory['taken_bytes'])}"
+        rows.append(("memory", f"{planned_and_taken}  (the engine's buffers: weights, KV cache, compute, output)"))
+    rows.append(("context", f"{_context(spec)} ({spec.sources['ctx_size']})"))
     if record:
         rows.append(("record", f"{record['record']} of {record.get('started', '')[:19].replace('T', ' ')} UTC"))
     console.table(rows)
@@ -154,6 +156,13 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             "plan": plan_document(planned),
         }
     )
+
+
+def _context(spec: Spec) -> str:
+    """The context as clients meet it: each slot has its share."""
+    slots, tokens = int(str(spec.settings["parallel"].value)), int(str(spec.settings["ctx_size"].value))
+    shared = slots == 1 or (spec.settings.get("kv_unified") and spec.settings["kv_unified"].value is True)
+    return f"{tokens} tokens" if shared else f"{slots} slots of {tokens // slots} tokens"
 
 
 def generation_text(measured: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,10 +37,9 @@ class Events:
 
 @dataclass(frozen=True)
 class Applied:
-    """How an apply ended: the plan as it stood then, whether anything was done, and the proof if there was one."""
+    """How an apply ended: the plan as it stood then, and the proof if there was one."""
 
     plan: Plan
-    changed: bool
     proof: verify.Proof | None
 
 
@@ -53,21 +51,19 @@ def apply(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, eve
     before anything is changed.
     """
     _check_power(host, plan, record)
-    changed = False
     for part in PARTS:
         steps = plan.steps_of(part.NAME)
         if part is service and (any(step.actions for step in steps) or plan.proof_due):
             return _serve(host, plan, draft, record, events)
         if not any(step.actions for step in steps):
             continue
-        changed = True
         if part is power:
             plan = _switch_power(host, plan, draft, record, events)
             continue
         _perform(host, plan.spec, steps, record, events)
         plan = draft()
         _read_back(plan, part.NAME, record)
-    return Applied(plan, changed, None)
+    return Applied(plan, None)
 
 
 def _check_power(host: Host, plan: Plan, record: Record) -> None:
@@ -116,7 +112,7 @@ def _serve(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, ev
         if any(step.actions for step in steps):
             _retreat(host, plan.spec, before, error, events)
         raise
-    return Applied(plan, True, proof)
+    return Applied(plan, proof)
 
 
 def _retreat(host: Host, spec: Spec, before: service.Before | None, error: Exception, events: Events) -> None:
@@ -150,24 +146,25 @@ def _perform(host: Host, spec: Spec, steps: tuple[Step, ...], record: Record, ev
 @contextmanager
 def _step(step: Step, record: Record, events: Events) -> Iterator[None]:
     """Tell and record how a step goes; a failed command or system call becomes an error with its cause."""
-    began = time.monotonic()
+    clock = record.host.monotonic
+    began = clock()
     events.begin(step)
     try:
         yield
     except Rebooting:
-        record.step(step.part, step.name, step.why, "rebooting", time.monotonic() - began)
-        events.end(step, time.monotonic() - began)
+        record.step(step.part, step.name, step.why, "rebooting", clock() - began)
+        events.end(step, clock() - began)
         raise
     except BaseException as error:
         events.fail(step)
-        record.step(step.part, step.name, step.why, "failed", time.monotonic() - began)
+        record.step(step.part, step.name, step.why, "failed", clock() - began)
         if isinstance(error, CommandFailed) and step.part == engine.NAME:
             raise engine.explain(error) from error
         if isinstance(error, OSError):
             raise translate(error, step) from error
         raise
-    record.step(step.part, step.name, step.why, "done", time.monotonic() - began)
-    events.end(step, time.monotonic() - began)
+    record.step(step.part, step.name, step.why, "done", clock() - began)
+    events.end(step, clock() - began)
 
 
 def _read_back(plan: Plan, part: str, record: Record) -> None:

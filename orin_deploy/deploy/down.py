@@ -61,10 +61,11 @@ def down(host: Host, name: str, purge: bool = False, reboot: bool = False) -> Un
 
 
 def _purge(host: Host, name: str) -> tuple[tuple[str, ...], int]:
-    """Remove the engines and models that no remaining deployment uses, the caches, and this deployment's own folder."""
+    """Remove engines and models that no remaining deployment uses, the caches, the records of all that are down."""
     used = {path for other in deployments(host) if other != name for path in _uses(host, other)}
     doomed = [path for folder in ("engines", "models") for path in _unused(host.data / folder, used)]
-    doomed += [host.cache, deployment_folder(host, name)]
+    down_too = {name, *known(host)} - {other for other in deployments(host) if other != name}
+    doomed += [host.cache, *(deployment_folder(host, each) for each in sorted(down_too))]
     present = [path for path in doomed if path.exists()]
     freed = sum(_size(path) for path in present)
     for path in present:

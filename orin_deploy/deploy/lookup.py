@@ -53,13 +53,13 @@ def _catalogued(host: Host, entry: Entry) -> Weights:
     """The entry's files, from the place they were already fetched from, else from the first it names."""
     sets = [
         Weights(
-            entry.references[number],
+            str(refs[0]),
             tuple(
                 WeightFile(str(ref), destination(str(host.data), ref), file.size, file.sha256)
                 for ref, file in zip(refs, entry.files, strict=True)
             ),
         )
-        for number, refs in enumerate(entry.alternatives())
+        for refs in entry.alternatives()
     ]
     return next((weights for weights in sets if all(Path(file.path).is_file() for file in weights.files)), sets[0])
 

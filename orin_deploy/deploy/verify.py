@@ -14,6 +14,7 @@ from typing import Any
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, Progress, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
+from orin_deploy.intent.budget import padded
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import serverlog, service
 
@@ -56,14 +57,13 @@ class Proof:
     resident_bytes: int
 
 
-def await_ready(host: Host, spec: Spec, progress: Progress, deadline: float | None = None) -> None:
+def await_ready(host: Host, spec: Spec, progress: Progress) -> None:
     """Return once the server has its model and answers.
 
-    Raises OrinError with the reason from the server's log as soon as it has ended, or at `deadline` (by the host's
-    monotonic clock; the start timeout from now by default).
+    Raises OrinError with the reason from the server's log as soon as it has ended, or after the start timeout.
     """
     began = told = host.monotonic()
-    limit = began + spec.service.start_timeout_s if deadline is None else deadline
+    limit = began + spec.service.start_timeout_s
     failures = service.status(host, spec.name).failures
     while True:
         now = service.status(host, spec.name)
@@ -163,12 +163,8 @@ def context_per_slot(spec: Spec) -> int | None:
         return None
     unified = spec.settings.get("kv_unified")
     shared = unified is not None and unified.value in (True, "on")
-    each = _padded(total) if shared else _padded(_padded(total) // count)
+    each = padded(total) if shared else padded(padded(total) // count)
     return min(each, spec.model.n_ctx_train) if spec.model.n_ctx_train else each
-
-
-def _padded(tokens: int) -> int:
-    return -(-tokens // 256) * 256
 
 
 def _number(spec: Spec, key: str) -> int | None:

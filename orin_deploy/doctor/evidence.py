@@ -45,11 +45,10 @@ class Listed:
 
 @dataclass(frozen=True)
 class Core:
-    """A CPU as somebody listed it: its highest clock, and the cluster it is in where that is told."""
+    """A CPU as somebody listed it: its highest clock."""
 
     id: int
     max_khz: int
-    cluster: int | None = None
 
 
 @dataclass(frozen=True)

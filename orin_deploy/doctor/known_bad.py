@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from orin_deploy.doctor.arch import cuda_version, wanted_architecture
 from orin_deploy.doctor.evidence import Evidence
-from orin_deploy.intent.source import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class KnownBad:
     what: str
     report: str
     fixed_by: str
-    good: str = DEFAULT
 
 
 _NEON = "nvcc is shown Arm's NEON types, which it does not know"

@@ -13,6 +13,7 @@ from orin_deploy.errors import OrinError, UsageError
 from orin_deploy.facts.device import Cpu, CudaToolkit, Device, Memory, Tool, Toolchain
 from orin_deploy.facts.jetson import toolkit_for
 from orin_deploy.intent import build, profile
+from orin_deploy.intent.profile import Board
 from orin_deploy.intent.spec import Build, Setting
 
 # Stand-ins where the evidence is silent and the answer that is asked for does not depend on it.
@@ -59,12 +60,19 @@ def board_features(evidence: Evidence) -> frozenset[str] | None:
     """The CPU's features: as the evidence has them, else as the board's own profile does; None when neither does."""
     if evidence.cpu_features is not None or evidence.board is None:
         return evidence.cpu_features
+    board = profiled_board(evidence)
+    return frozenset(board.features) if board is not None and board.features else None
+
+
+def profiled_board(evidence: Evidence) -> Board | None:
+    """The facts that our own profile has of the evidence's board."""
+    if evidence.board is None:
+        return None
     shipped = profile.search_path(None, {})[-1:]
     try:
-        board = profile.load(profile.board_profile(evidence.board.module, shipped), shipped).board
+        return profile.load(profile.board_profile(evidence.board.module, shipped), shipped).board
     except UsageError:
         return None
-    return frozenset(board.features) if board is not None and board.features else None
 
 
 def toolkits(evidence: Evidence) -> tuple[CudaToolkit, ...]:

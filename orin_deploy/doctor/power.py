@@ -6,12 +6,11 @@ from pathlib import PurePosixPath
 
 from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
+from orin_deploy.doctor.planned import profiled_board
 from orin_deploy.errors import UsageError
 from orin_deploy.facts.power import PowerMode, find
-from orin_deploy.intent import profile
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.power import foreign
-from orin_deploy.intent.profile import Profile
 from orin_deploy.observe.telemetry.conditions import clocks_locked as are_locked
 
 _REBOOT = r"^(?:.*: )?NVPM WARN: Reboot required for changing to this power mode: (\d{1,6})"
@@ -48,9 +47,9 @@ def pending_reboot(evidence: Evidence) -> Finding | None:
 def table_below_profile(evidence: Evidence) -> Finding | None:
     """A GPU whose table of clocks ends below what the mode's name and the board promise."""
     promised = evidence.gpu_max_mhz
-    told = _profile(evidence)
-    if promised is None and told is not None and told.board is not None and evidence.power_mode == "MAXN_SUPER":
-        promised = told.board.gpu_max_mhz
+    board = profiled_board(evidence)
+    if promised is None and board is not None and evidence.power_mode == "MAXN_SUPER":
+        promised = board.gpu_max_mhz
     if promised is None or not evidence.gpu_steps_hz:
         return None
     top = max(evidence.gpu_steps_hz) / 1e6
@@ -70,8 +69,8 @@ def table_below_profile(evidence: Evidence) -> Finding | None:
 
 def table_for_other_module(evidence: Evidence) -> Finding | None:
     """A table of power modes whose CPUs are not this module's."""
-    table, told = evidence.power_table, _profile(evidence)
-    present = evidence.cpus or (told.board.cpus if told is not None and told.board is not None else ())
+    table, board = evidence.power_table, profiled_board(evidence)
+    present = evidence.cpus or (board.cpus if board is not None else ())
     wrong = foreign(table, present) if table is not None else None
     if wrong is None:
         return None
@@ -169,16 +168,5 @@ def _wanted(evidence: Evidence) -> PowerMode | None:
         return None
     try:
         return find(evidence.power_table, str(evidence.power_wanted))
-    except UsageError:
-        return None
-
-
-def _profile(evidence: Evidence) -> Profile | None:
-    """Our own profile of the evidence's board."""
-    if evidence.board is None:
-        return None
-    shipped = profile.search_path(None, {})[-1:]
-    try:
-        return profile.load(profile.board_profile(evidence.board.module, shipped), shipped)
     except UsageError:
         return None

@@ -40,7 +40,7 @@ def _power(text: str) -> Claims:
     if re.search(r"^<\s*POWER_MODEL\b", text, re.MULTILINE):
         found["power_table"] = power.parse_conf(text, None)
     if re.search(r"^NV Power Mode:", text, re.MULTILINE):
-        found["power_mode"] = power.current_mode(text)[0] or ""
+        found["power_mode"] = power.current_mode(text) or ""
     return found
 
 
@@ -61,7 +61,7 @@ def of_list(items: list[Any]) -> Claims:
 
 
 def of_table(document: Mapping[Any, Any]) -> Claims:
-    """A table of CPUs: `cpus` with clocks and clusters, or limits by CPU number; or a GPU of which nothing is told."""
+    """A table of CPUs: `cpus` with clocks, or limits by CPU number; or a GPU of which nothing is told."""
     if not document or document.get("gpu") == {}:
         return {"no_gpu_told": True}
     limits = {
@@ -74,7 +74,7 @@ def of_table(document: Mapping[Any, Any]) -> Claims:
     off = {item for item in offline if isinstance(item, int)} if isinstance(offline, list) else set()
     cores = document.get("cpus")
     table = [
-        Core(item["id"], item["max_khz"], item.get("cluster"))
+        Core(item["id"], item["max_khz"])
         for item in (cores if isinstance(cores, list) else ())
         if isinstance(item, Mapping) and _are_whole(item, "id", "max_khz")
     ]

@@ -14,6 +14,7 @@ from orin_deploy.doctor.power import is_of_the_supply
 from orin_deploy.errors import OrinError, Refused
 from orin_deploy.facts.jetson import toolkit_for
 from orin_deploy.intent import cmake
+from orin_deploy.intent.source import DEFAULT
 
 
 def unsupported_jetpack4(evidence: Evidence) -> Finding | None:
@@ -58,7 +59,7 @@ def known_bad_revision(evidence: Evidence) -> Finding | None:
         "build.known-bad-revision",
         "refuse",
         f"llama.cpp revision {evidence.revision} is known not to build here ({bad.report}): {bad.what}",
-        f"--set build.source={bad.good}, the nearest known to be good, or any revision after {bad.fixed_by}",
+        f"--set build.source={DEFAULT}, the nearest known to be good, or any revision after {bad.fixed_by}",
         values={"revision": evidence.revision},
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from orin_deploy.facts.cpu import parse_list
+
 
 @dataclass(frozen=True)
 class Clock:
@@ -43,7 +45,7 @@ _OFFLINE = re.compile(r"Offline CPUs:[ \t]*([0-9,-]+)")
 
 def parse_show(text: str) -> Clocks:
     """The clocks in the text of `jetson_clocks --show`, in the layouts of L4T 35, 36, 38 and 39."""
-    offline = _numbers(match[1]) if (match := _OFFLINE.search(text)) else set()
+    offline = parse_list(match[1]) if (match := _OFFLINE.search(text)) else ()
     cpus = {
         int(number): Clock(int(low), int(high), int(now), tuple(mark == "1" for mark in re.findall(r"=(\d)", idle)))
         for number, online, low, high, now, idle in _CPU.findall(text)
@@ -68,10 +70,3 @@ def _locked(cpus: dict[int, Clock], gpu: dict[str, Clock], emc: Clock | None) ->
         return None
     memory = emc is None or (emc.fixed if emc.override is None else emc.override)
     return memory and all(clock.fixed and not any(clock.idle) for clock in (*cpus.values(), *gpu.values()))
-
-
-def _numbers(text: str) -> set[int]:
-    found: set[int] = set()
-    for first, last in re.findall(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text):
-        found.update(range(int(first), int(last or first) + 1))
-    return found

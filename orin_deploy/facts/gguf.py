@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
+from orin_deploy.errors import Exit
 from orin_deploy.facts import not_a_model
 from orin_deploy.facts.gguf_types import LongArray, Tensor, Value
 from orin_deploy.facts.gguf_walk import Vocabulary, Window, read_alignment, read_metadata, read_tensors, truncated
@@ -76,7 +77,9 @@ def read_file(path: Path, *, fingerprint: bool = True) -> Header:
 
             header = read_ranges(read, status.st_size, label, fingerprint=fingerprint)
     except FileNotFoundError:
-        raise NotAModel("gguf.missing", f"there is no file {path}", "check the path, or fetch the model") from None
+        raise NotAModel(
+            "gguf.missing", f"there is no file {path}", "check the path, or fetch the model", code=Exit.USAGE
+        ) from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise NotAModel("gguf.unreadable", f"{path} cannot be read: {why}", "check its permissions") from None
@@ -84,9 +87,9 @@ def read_file(path: Path, *, fingerprint: bool = True) -> Header:
     return header
 
 
-def read_set(path: Path, *, fingerprint: bool = True) -> tuple[Header, ...]:
+def read_set(path: Path) -> tuple[Header, ...]:
     """The headers of all parts of a model, in order: one for an ordinary file, N from name-00001-of-0000N.gguf on."""
-    first = read_file(path, fingerprint=fingerprint)
+    first = read_file(path)
     if first.split_count <= 1:
         return (first,)
     paths = [path.with_name(name) for name in part_names(path.name)]

@@ -73,10 +73,10 @@ class Model:
         return self.token_embd_bytes > 0 and self.output_bytes == 0
 
 
-def from_file(path: Path, reference: str | None = None) -> Model:
+def from_file(path: Path) -> Model:
     """The model in a local file, or in a split set by its first part; raises NotAModel."""
     first, *rest = read_set(path)
-    return from_header(first, reference or f"file:{path}", rest=rest)
+    return from_header(first, f"file:{path}", rest=rest)
 
 
 def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) -> Model:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orin_deploy.errors import Refused
+from orin_deploy.errors import Exit, Refused
 
 HEAD_BYTES = 512  # enough of a file's beginning to recognise it
 
@@ -16,8 +16,8 @@ _OLD_GGML |= {name.encode(): name for name in _OLD_GGML.values()}
 class NotAModel(Refused):
     """A file that cannot be served; `rule` names the finding ("gguf.lfs-pointer", "gguf.truncated", …)."""
 
-    def __init__(self, rule: str, message: str, hint: str | None = None) -> None:
-        super().__init__(message, hint)
+    def __init__(self, rule: str, message: str, hint: str | None = None, *, code: Exit | None = None) -> None:
+        super().__init__(message, hint, code=code)
         self.rule = rule
 
 

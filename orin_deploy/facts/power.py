@@ -76,16 +76,21 @@ def read(machine: Machine, kernel: str | None) -> PowerState | None:
 
 def active_mode(machine: Machine, table: PowerTable | None) -> str | None:
     """The active mode's name as nvpmodel says it, else by the number in its status file."""
-    name, number = current_mode(machine.ask("nvpmodel", "-q") or "")
-    if name is None and (match := re.match(r"pmode:([0-9]{1,6})\b", machine.read(STATUS) or "")):
-        number = int(match[1])
-    return name or next((mode.name for mode in (table.modes if table else ()) if mode.id == number), None)
+    return current_mode(machine.ask("nvpmodel", "-q") or "") or noted_mode(machine.read(STATUS) or "", table)
 
 
-def current_mode(said: str) -> tuple[str | None, int | None]:
-    """Name and number in what `nvpmodel -q` prints; NVPM lines of any kind may stand around them."""
-    match = re.search(r"NV Power Mode: *(\S+)[ \t]*(?:\n[ \t]*([0-9]{1,6})[ \t]*$)?", said, re.MULTILINE)
-    return (match[1], int(match[2]) if match[2] else None) if match else (None, None)
+def current_mode(said: str) -> str | None:
+    """The name in what `nvpmodel -q` prints; NVPM lines of any kind may stand around it."""
+    match = re.search(r"NV Power Mode: *(\S+)", said)
+    return match[1] if match else None
+
+
+def noted_mode(status: str, table: PowerTable | None) -> str | None:
+    """The name of the mode whose number nvpmodel's status file notes ("pmode:0002")."""
+    match = re.match(r"pmode:([0-9]{1,6})\b", status)
+    if table is None or match is None:
+        return None
+    return next((mode.name for mode in table.modes if mode.id == int(match[1])), None)
 
 
 def parse_conf(text: str, kernel: str | None) -> PowerTable:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from orin_deploy.actions import Action, Fetch, Link, Reboot, Remove, Run, Start, Stop, Unpack, Write
 from orin_deploy.host import commands, files
-from orin_deploy.host.commands import Completed
 from orin_deploy.host.machine import Machine
 
 if TYPE_CHECKING:
     from orin_deploy.host.meters import Meters
     from orin_deploy.host.stream import Lines
 
-__all__ = ["Completed", "Host", "Machine", "Progress"]
+__all__ = ["Host", "Machine", "Progress"]
 
 Progress = Callable[[float | None, str], None]
 """Called while an action runs: the fraction done (None when unknown) and a short line of what is going on."""

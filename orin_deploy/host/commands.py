@@ -29,7 +29,6 @@ def capture(
     argv: Sequence[str],
     environ: Mapping[str, str],
     timeout_s: float | None = None,
-    cwd: Path | None = None,
     answer: str | None = None,
 ) -> Completed | None:
     """Run a short command with `answer` on its standard input, else nothing.
@@ -42,8 +41,6 @@ def capture(
     try:
         # An absolute word skips plumbum's own search, which knows the process's PATH but not `environ`'s.
         command = local[_resolve(argv[0], environ)][tuple(argv[1:])].with_env(**environ)
-        if cwd is not None:
-            command = command.with_cwd(cwd)
         command = command < os.devnull if answer is None else command << answer
         code, out, err = command.run(retcode=None, timeout=timeout_s)
     except (CommandNotFound, ProcessTimedOut, OSError):
@@ -58,8 +55,8 @@ def follow(
     cwd: Path | None = None,
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
-) -> tuple[str, ...]:
-    """Run a long command, its words going line by line to `log` and `on_line`; return its last lines.
+) -> None:
+    """Run a long command to its end, its words going line by line to `log` and `on_line`.
 
     Raises CommandFailed. The command leads a process group of its own, which ends with us: an interrupt or an
     exception terminates every process of a build, not just its leader.
@@ -108,7 +105,6 @@ def follow(
             sink.close()
     if returncode != 0:
         raise CommandFailed(tuple(argv), returncode, tuple(tail), log)
-    return tuple(tail)
 
 
 def reboot(argv: Sequence[str], question: str, environ: Mapping[str, str]) -> None:

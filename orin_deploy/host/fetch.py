@@ -61,7 +61,7 @@ def open_ranges(host: Host, reference: str, patience: Patience = QUESTION) -> Ra
     return Ranges(host, _remote(host, reference, patience), patience)
 
 
-def locate(host: Host, reference: str, patience: Patience = QUESTION) -> tuple[Located, ...]:
+def locate(host: Host, reference: str) -> tuple[Located, ...]:
     """The files that a reference stands for, all parts of a split model in order.
 
     UsageError when there is no such thing or more than one, OrinError when the network does not answer. A package is
@@ -72,7 +72,7 @@ def locate(host: Host, reference: str, patience: Patience = QUESTION) -> tuple[L
     kind, rest = _split(reference)
     if kind == "hf":
         repo, file, quant = _hub_name(rest)
-        listing = fetch_hub.listing(host, repo, patience)
+        listing = fetch_hub.listing(host, repo)
         names = fetch_hub.split_set(file) if file else fetch_hub.choose(repo, listing.files, quant)
         fetch_hub.demand(repo, listing, names)
         return tuple(Located(f"hf:{repo}/{name}", name.rsplit("/", 1)[-1], *listing.files[name]) for name in names)
@@ -83,8 +83,7 @@ def locate(host: Host, reference: str, patience: Patience = QUESTION) -> tuple[L
     if kind == "file":
         return tuple(Located(one, Path(one).name, _file_size(host.path(_local(_split(one)[1])))) for one in references)
     return tuple(
-        Located(one, unquote(urlsplit(one).path.rsplit("/", 1)[-1]), open_ranges(host, one, patience).size)
-        for one in references
+        Located(one, unquote(urlsplit(one).path.rsplit("/", 1)[-1]), open_ranges(host, one).size) for one in references
     )
 
 

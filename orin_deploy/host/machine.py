@@ -36,8 +36,13 @@ class Machine:
 
     def read(self, path: str | Path) -> str | None:
         """A file's text without trailing NULs and white space, or None when it is absent or cannot be read."""
+        text = self.read_text(path)
+        return None if text is None else text.rstrip("\0 \t\n")
+
+    def read_text(self, path: str | Path) -> str | None:
+        """A file's whole text, to its last byte, or None when it is absent or cannot be read."""
         raw = self.read_bytes(path)
-        return None if raw is None else raw.decode("utf-8", "replace").rstrip("\0 \t\n")
+        return None if raw is None else raw.decode("utf-8", "replace")
 
     def exists(self, path: str | Path) -> bool:
         try:

@@ -28,6 +28,7 @@ START_MARK = "--- orin-deploy starts the server"
 """The line in a server's log before each start, whoever keeps it running."""
 
 STOP_TIMEOUT_S = 15.0
+START_LIMIT = 5  # failures in a row after which a server is given up, whoever keeps it running
 ALREADY_SUPERVISED = 3
 
 _NOTICED_WITHIN_S = 1.0

@@ -80,7 +80,7 @@ def port_holder(
     for number in (*first, *(name for name in os.listdir(proc) if name.isdecimal())):
         if not sockets.isdisjoint(_open_files(proc / number)):
             return int(number), " ".join(command(int(number), proc) or ("an unnamed program",))
-    return None, "a program of another user"
+    return None, "a program that cannot be looked into from here"
 
 
 def _open_files(process: Path) -> Iterator[str]:

@@ -28,6 +28,7 @@ from orin_deploy.host.processes import (
     BACKING_OFF,
     FAILED,
     RUNNING,
+    START_LIMIT,
     START_MARK,
     STOP_TIMEOUT_S,
     Identity,
@@ -42,8 +43,6 @@ from orin_deploy.host.processes import (
     write_state,
 )
 from orin_deploy.host.spawn import Companion, spawn
-
-START_LIMIT = 5
 
 _LONGEST_DELAY_S = 60.0
 _LOG_BYTES = 10 * 1024 * 1024

@@ -157,11 +157,12 @@ def _mib(size: int) -> str:
 
 def _context(model: Model, serving: Serving) -> int:
     """Cells in all, as the engine rounds them: a slot's share up to 256 (llama-context.cpp)."""
-    asked = _padded(serving.ctx_size or model.n_ctx_train)
-    return _padded(asked // serving.slots) * serving.slots
+    asked = padded(serving.ctx_size or model.n_ctx_train)
+    return padded(asked // serving.slots) * serving.slots
 
 
-def _padded(cells: int) -> int:
+def padded(cells: int) -> int:
+    """A number of cells as the engine rounds it."""
     return -(-cells // STEP) * STEP
 
 
@@ -176,7 +177,7 @@ def _batch(model: Model, serving: Serving) -> Batch:
         tokens=-(-tokens // serving.parallel) * serving.parallel,
         outputs=min(tokens, _outputs(serving)),
         cells=cells,
-        cells_swa=cells if serving.swa_full else _padded(min(cells, window)),
+        cells_swa=cells if serving.swa_full else padded(min(cells, window)),
         flash_attn=serving.flash_attn,
         rotate_k=_rotation(
             serving.cache_type_k, {layer.head_k for layer in model.layers if layer.n_head_kv}, largest=True

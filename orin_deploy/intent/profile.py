@@ -48,17 +48,14 @@ class _Merged:
     board: dict[str, Any] = field(default_factory=dict)
 
 
-def search_path(
-    explicit: str | None, environ: Mapping[str, str], home: Path | None = None, site: Path = SITE
-) -> tuple[Path, ...]:
+def search_path(explicit: str | None, environ: Mapping[str, str], site: Path = SITE) -> tuple[Path, ...]:
     """Folders that hold profiles, first wins: the one given, the site's, the user's, the installed ones.
 
     Raises UsageError when the one given is no folder: what it was to override would silently stand.
     """
     if explicit is not None and not os.path.isdir(explicit):
         raise UsageError(f"--profiles {explicit or '(empty)'} is no folder", "name a folder that holds NAME.yaml files")
-    home = home or Path(environ.get("HOME") or "/")
-    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    config = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "/", ".config"))
     given = () if explicit is None else (Path(explicit),)
     return (*given, site, config / "orin-deploy/profiles", _installed())
 

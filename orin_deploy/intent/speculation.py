@@ -56,7 +56,7 @@ def warnings(values: Mapping[str, Setting]) -> tuple[str, ...]:
     """What a plan with a draft model does not know."""
     if values[_MODEL].value is None:
         return ()
-    return (f"the budget does not count the draft model {values[_MODEL].value} (spec_draft_model): leave it memory",)
+    return (f"the budget does not count the draft model {values[_MODEL].value}: leave memory for it",)
 
 
 def server_options(values: Mapping[str, Setting], draft: Draft, engine: Build) -> dict[str, Setting]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,8 @@ def test_it_serves_pinned_and_a_second_plan_is_empty(host: Host, make: Make) -> 
     assert set(threads.values()) == {(cpu,)}
     assert plan(host, spec).actions == ()
     assert service.running_pid(host, spec) == proof.pid
-    now = service.now(host, spec.name, asdict(spec.service))
-    assert (now.state, now.endpoint, now.pid) == ("running", spec.service.endpoint, proof.pid)
+    now = service.status(host, spec.name)
+    assert (now.state, now.pid) == (processes.RUNNING, proof.pid)
     assert service.held_bytes(host, spec.name) > kv
 
 
@@ -119,7 +119,7 @@ def test_down_leaves_nothing_and_can_be_done_again(host: Host, make: Make) -> No
         host.do(action)
     assert procfs.command(proof.pid) is None
     assert procfs.port_holder(spec.service.port) is None
-    assert service.now(host, spec.name, asdict(spec.service)).state == "stopped"
+    assert service.status(host, spec.name).state is None
     assert service.snapshot(host, spec) is None
     assert plan(host, spec).why == "not running"
 
@@ -153,7 +153,6 @@ def test_a_killed_server_comes_back(host: Host, make: Make) -> None:
     os.kill(proof.pid, signal.SIGKILL)
     until(lambda: service.status(host, spec.name).state == processes.BACKING_OFF)
     assert "backing off after signal 9" in plan(host, spec).why
-    assert "backing off" in service.now(host, spec.name, asdict(spec.service)).state
     until(lambda: service.running_pid(host, spec))
     verify.await_ready(host, spec, quiet)
     assert plan(host, spec).actions == ()

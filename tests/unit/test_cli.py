@@ -65,7 +65,7 @@ PLANS = {
     "no folder of profiles": (("--profiles", "/nonexistent"), 2),
     "an empty name": (("--name", ""), 2),
     "an empty model": (("--model", ""), 2),
-    "no such user's home": (("--model", "~nobody-here/m.gguf"), 4),
+    "no such user's home": (("--model", "~nobody-here/m.gguf"), 2),
     "brackets without an address": (("--model", "http://[::1/m.gguf"), 2),
     "no port": (("--model", "http://localhost:99999/m.gguf"), 2),
     "CPUs without end": (("--set", "placement.cpus=0-99999999999"), 2),

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orin_deploy.facts.power import noted_mode, parse_conf
 from orin_deploy.host import Host
 from orin_deploy.host.machine import Machine
 from orin_deploy.observe.telemetry import conditions, jtop, jtop_faults, sample
-from orin_deploy.observe.telemetry.conditions import Conditions, clocks_locked, mode_name
+from orin_deploy.observe.telemetry.conditions import Conditions, clocks_locked
 from orin_deploy.observe.telemetry.portable import Portable
 from orin_deploy.observe.telemetry.source import SourceFailed
 from orin_deploy.observe.telemetry.sysfs import Sysfs, cpu_ticks, cpuinfo_mhz, loads
@@ -184,7 +185,7 @@ def test_no_text_of_proc_raises(text: str) -> None:
     ticks = cpu_ticks(text)
     assert all(0 <= idle <= spent for idle, spent in ticks.values())
     cpuinfo_mhz(text)
-    mode_name(text, text)
+    noted_mode(text, parse_conf(text, None))
     jtop_faults.group_names(text)
     jtop_faults.no_power_mode(text)
     jtop_faults.unknown_release(text, text)
@@ -314,6 +315,4 @@ def test_what_an_installation_of_jtop_lacks() -> None:
 
 def test_gaps_make_a_measurement_worthless() -> None:
     assert sample.missing_ratio([7.9, 8.0, None, None, None]) == 0.6
-    assert not sample.trusted([7.9, 8.0, None, None, None])
-    assert sample.trusted([1.0] * 4 + [None])
-    assert not sample.trusted([])
+    assert sample.missing_ratio([]) == 1

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orin_deploy.facts.device import MIB
 from orin_deploy.observe.telemetry.sample import Sample, completed
-from orin_deploy.observe.telemetry.tegrastats import MIB, parse_line
+from orin_deploy.observe.telemetry.tegrastats import parse_line
 
 # What the tool printed on boards, from public captures; nothing in them is of an owner.
 XAVIER_JP4 = (

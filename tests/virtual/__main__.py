@@ -20,7 +20,9 @@ _PROMPT = "\\[\\e[32m\\]{board}\\[\\e[0m\\] (L4T {l4t}) \\w $ "
 
 def main() -> int:
     words, command = _split(sys.argv[1:])
-    parser = argparse.ArgumentParser("virtual-jetson", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "virtual-jetson", usage="virtual-jetson BOARD [options] [-- COMMAND]", description=__doc__
+    )
     parser.add_argument("board", choices=BOARDS, metavar="BOARD", help=", ".join(BOARDS))
     parser.add_argument("--l4t", help="the L4T release, by default the board's newest for JetPack 6, 5 or 7")
     parser.add_argument("--root", type=Path, help="keep the board in this folder; it goes on where it was left")
@@ -72,6 +74,11 @@ def _add_profile(board: VirtualJetson, name: str, engine: Path | None) -> None:
         )
     else:
         board.add_profile(engine.absolute(), name, model="smollm2-135m")
+        print(
+            "virtual: this machine's CPU engine and smollm2-135m stand in for CUDA and the profile's model;"
+            f" `orin-deploy plan --profile {name}` outside shows the board's own plan",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

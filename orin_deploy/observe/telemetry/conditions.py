@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from orin_deploy.facts import power
-from orin_deploy.facts.cpu import parse_list
+from orin_deploy.facts.cpu import SYSFS, parse_list
 from orin_deploy.host.machine import Machine
 from orin_deploy.observe.telemetry.sample import Sample
 
-CPUS = "/sys/devices/system/cpu"
 EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
 
 _GPU_NAMES = frozenset({"gv11b", "ga10b", "gpu"})
@@ -35,18 +34,6 @@ def clocks_locked(cpus: Iterable[Limits], gpu: Limits | None, emc: bool | None) 
     if gpu is not None:
         pairs.append(gpu)
     return all(low == high for low, high in pairs) and emc is not False
-
-
-def mode_name(status: str, conf: str) -> str | None:
-    """The power mode's name, from nvpmodel's status file ("pmode:0002") and its configuration; None if either is mute.
-
-    Asking `nvpmodel -q` instead would start a program at every look.
-    """
-    number = re.match(r"pmode:([0-9]{1,6})\b", status, re.ASCII)
-    if number is None:
-        return None
-    modes = power.parse_conf(conf, None).modes
-    return next((mode.name for mode in modes if mode.id == int(number[1])), None)
 
 
 def over_current(counters: Mapping[str, str | None]) -> dict[str, int] | None:
@@ -108,13 +95,15 @@ class Conditions:
         )
 
     def _mode(self) -> str | None:
-        return mode_name(self.machine.read(power.STATUS) or "", self.machine.read(power.CONF) or "")
+        # Asking `nvpmodel -q` instead would start a program at every look.
+        table = power.parse_conf(self.machine.read(power.CONF) or "", None)
+        return power.noted_mode(self.machine.read(power.STATUS) or "", table)
 
     def _locked(self) -> bool | None:
         read = self.machine.read
         cpus = []
-        for cpu in parse_list(read(f"{CPUS}/online") or ""):
-            folder = f"{CPUS}/cpu{cpu}/cpufreq"
+        for cpu in parse_list(read(f"{SYSFS}/online") or ""):
+            folder = f"{SYSFS}/cpu{cpu}/cpufreq"
             if (pair := limits(read(f"{folder}/scaling_min_freq"), read(f"{folder}/scaling_max_freq"))) is not None:
                 cpus.append(pair)
         gpu = limits(read(f"{self.gpu}/min_freq"), read(f"{self.gpu}/max_freq")) if self.gpu else None

@@ -88,8 +88,3 @@ def zone_celsius(celsius: float) -> float | None:
 def missing_ratio(values: Sequence[object]) -> float:
     """The share of samples in which a value is missing (None); 1 when there are no samples."""
     return sum(value is None for value in values) / len(values) if values else 1.0
-
-
-def trusted(values: Sequence[object]) -> bool:
-    """Whether so few values are missing that what was measured meanwhile may count."""
-    return missing_ratio(values) <= TRUSTED_MISSING

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 
 from orin_deploy.facts import memory
-from orin_deploy.facts.cpu import parse_list
+from orin_deploy.facts.cpu import SYSFS, parse_list
 from orin_deploy.host import Host
 from orin_deploy.host.machine import Machine
-from orin_deploy.observe.telemetry.conditions import CPUS, EMC, gpu_folder, number
+from orin_deploy.observe.telemetry.conditions import EMC, gpu_folder, number
 from orin_deploy.observe.telemetry.sample import Sample, total_power, zone_celsius, zone_name
 from orin_deploy.observe.telemetry.source import SourceFailed
 
@@ -94,7 +94,7 @@ class Sysfs:
         if not now:
             raise SourceFailed("/proc/stat cannot be read any more")
         busy, self.before, self.since = loads(self.before, now), now, host.monotonic()
-        cpus = range(max(*now, *parse_list(host.read(f"{CPUS}/present") or "")) + 1)
+        cpus = range(max(*now, *parse_list(host.read(f"{SYSFS}/present") or "")) + 1)
         clocks = self._clocks(now)
         info = memory.meminfo(host.read("/proc/meminfo") or "")
         emc = number(host.read(f"{EMC}/rate"))
@@ -123,7 +123,7 @@ class Sysfs:
         found = {
             cpu: khz // 1000
             for cpu in online
-            if (khz := number(self.host.read(f"{CPUS}/cpu{cpu}/cpufreq/scaling_cur_freq"))) is not None
+            if (khz := number(self.host.read(f"{SYSFS}/cpu{cpu}/cpufreq/scaling_cur_freq"))) is not None
         }
         return found or cpuinfo_mhz(self.host.read("/proc/cpuinfo") or "")
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 
+from orin_deploy.facts.device import MIB
 from orin_deploy.host import Host
 from orin_deploy.host.stream import Lines
 from orin_deploy.observe.telemetry.sample import Sample, total_power, zone_celsius, zone_name
 from orin_deploy.observe.telemetry.source import SourceFailed
-
-MIB = 1024 * 1024
 
 _MEMORY = re.compile(r"\b(RAM|SWAP) ([0-9]{1,8})/([0-9]{1,8})MB\b")
 _CPUS = re.compile(r"\bCPU \[([^\]]{0,4000})\]")

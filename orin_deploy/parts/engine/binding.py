@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orin_deploy.actions import Remove, Run, Write
+from orin_deploy.intent.build_words import base_architecture
 from orin_deploy.intent.spec import Build
 from orin_deploy.parts.engine import layout, probe
 from orin_deploy.parts.engine.sources import PIP_ENV, fetch
@@ -51,7 +52,7 @@ def check_step(build: Build, state: EngineState) -> Step:
     if build.engine and not state.libraries:
         return Step("engine", "check", f"{build.engine} has no libllama.so to ask")
     binding = layout.binding_source(build) is not None
-    cuda = tuple(probe.base_architecture(name) for name in build.cuda_architectures) if build.cuda else None
+    cuda = tuple(base_architecture(name) for name in build.cuda_architectures) if build.cuda else None
     if state.built and _holds(build, state, cuda, binding):
         assert state.info is not None
         return Step("engine", "check", f"the libraries say: {_summary(state)}")

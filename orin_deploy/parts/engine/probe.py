@@ -45,11 +45,6 @@ def mismatches(
     return tuple(found)
 
 
-def base_architecture(name: str) -> str:
-    """The digits of an architecture as it is asked for: 87 of "87-real"."""
-    return re.sub(r"\D.*", "", name)
-
-
 def cuda_architectures(features: Mapping[str, str]) -> tuple[str, ...]:
     """The architectures that code was compiled for: __CUDA_ARCH_LIST__ says "870" for 87."""
     return tuple(number.removesuffix("0") for number in re.findall(r"\d+", features.get("ARCHS", "")))

@@ -63,7 +63,7 @@ def tools_step(build: Build, state: EngineState) -> Step | None:
     return Step(
         "engine",
         "build tools",
-        f"{' and '.join(wanted)} missing here or too old: both come from the Python index",
+        f"{' and '.join(wanted)} missing or too old: from the Python index",
         (
             Remove(partial),
             Run(install, env=PIP_ENV, log=f"{build.folder}/{layout.LOG}", progress="pip"),

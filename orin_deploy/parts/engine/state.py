@@ -28,17 +28,17 @@ class EngineState:
     cache: str
     python: str
     python_version: str
-    archives: frozenset[str]  # those of the archives needed that are there
-    source: bool
-    tools: bool
-    published: bool
-    fingerprint: str | None
-    built_from: str | None
-    help: bool
-    version: bool
-    binding: bool
-    libraries: bool
-    info: Mapping[str, Any] | None
+    archives: frozenset[str] = frozenset()  # those of the archives needed that are there
+    source: bool = False
+    tools: bool = False
+    published: bool = False
+    fingerprint: str | None = None
+    built_from: str | None = None
+    help: bool = False
+    version: bool = False
+    binding: bool = False
+    libraries: bool = False
+    info: Mapping[str, Any] | None = None
 
     @property
     def built(self) -> bool:
@@ -51,6 +51,8 @@ def inspect(host: Host, spec: Spec) -> EngineState:
     server, source = f"{build.bin}/llama-server", layout.source_folder(build)
     _require_what_is_named(host, build)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if spec.device.assumed is not None:  # nothing of ours is on a board that is not at hand
+        return EngineState(cache, sys.executable, version)
     return EngineState(
         cache=cache,
         python=sys.executable,

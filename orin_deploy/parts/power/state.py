@@ -61,11 +61,11 @@ def inspect(host: Host, spec: Spec) -> Current:
         clocks=None if shown is None else clock_facts.parse_show(shown),
         before=host.read(place.before) or None,
         stored=host.exists(place.clocks),
-        script=_text(host, place.script),
-        unit=_text(host, place.unit_file),
+        script=host.read_text(place.script),
+        unit=host.read_text(place.unit_file),
         enabled=host.link_target(place.enabled) is not None,
         fan=_fan(host) if spec.power.fan else None,
-        fan_conf=_text(host, power.FAN_CONF),
+        fan_conf=host.read_text(power.FAN_CONF),
     )
 
 
@@ -93,8 +93,3 @@ def _gpu_limit(host: Host, path: str | None, clocks: str | None) -> Limit | None
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
-
-
-def _text(host: Host, path: str) -> str | None:
-    raw = host.read_bytes(path)
-    return None if raw is None else raw.decode("utf-8", "replace")

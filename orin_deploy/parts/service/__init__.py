@@ -2,11 +2,9 @@
 
 from orin_deploy.parts.service.log import follow_log, log_lines
 from orin_deploy.parts.service.running import (
-    Now,
     Status,
     auth_headers,
     held_bytes,
-    now,
     running_pid,
     status,
 )
@@ -18,7 +16,6 @@ __all__ = [
     "NAME",
     "Before",
     "Endpoint",
-    "Now",
     "ServiceState",
     "Status",
     "auth_headers",
@@ -29,7 +26,6 @@ __all__ = [
     "inspect",
     "leftovers",
     "log_lines",
-    "now",
     "plan",
     "restore",
     "running_pid",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from orin_deploy.host import Host, processes, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
-from orin_deploy.intent.spec import Service, Spec
+from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import serverlog
 from orin_deploy.parts.service.log import log_lines
 from orin_deploy.parts.service.unit import DRAFT
@@ -32,15 +31,6 @@ class Status:
     draft: int | None = None
 
 
-@dataclass(frozen=True)
-class Now:
-    """A deployment's service at this moment, for people: `state` is "running", "loading", "backing off", …"""
-
-    state: str
-    endpoint: str | None
-    pid: int | None
-
-
 def status(host: Host, name: str) -> Status:
     """What keeps the server running says of it."""
     place = where(host, name)
@@ -58,18 +48,6 @@ def status(host: Host, name: str) -> Status:
 def running_pid(host: Host, spec: Spec) -> int | None:
     """The process number of the deployment's server, or None."""
     return status(host, spec.name).pid
-
-
-def now(host: Host, name: str, served: Mapping[str, Any]) -> Now:
-    """The service of a deployment as it is now; `served` is the `service` of a record's spec, or empty."""
-    found = status(host, name)
-    if found.pid is None or "port" not in served:
-        state = {BACKING_OFF: f"backing off after {found.exit}", FAILED: f"failed: {found.exit}", RUNNING: RUNNING}
-        return Now(state.get(found.state or "", "stopped"), None, found.pid)
-    endpoint = Service(**{**served, "argv": (), "env": ()}).endpoint
-    reply = host.http("GET", f"{endpoint}/health", timeout_s=1)
-    answers = {200: RUNNING, 503: "loading"}
-    return Now(answers.get(reply.status, "not answering") if reply else "not answering", endpoint, found.pid)
 
 
 def held_bytes(host: Host, name: str) -> int:
@@ -93,7 +71,7 @@ def auth_headers(spec: Spec) -> dict[str, str]:
 
 def api_keys(spec: Spec) -> tuple[str, ...]:
     """The keys the server takes from its key file, as its arg.cpp reads it: each line that is no comment, to its last
-    space. None for a file that cannot be read: the server would then answer everybody."""
+    space. Empty for a file that cannot be read: the server would then answer everybody."""
     file = Path(spec.service.api_key_file or "")
     try:
         lines = file.read_text(errors="replace").split("\n") if file.is_absolute() and file.is_file() else []

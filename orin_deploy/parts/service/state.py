@@ -92,12 +92,12 @@ def inspect(host: Host, spec: Spec) -> ServiceState:
     return replace(
         state,
         manager=having,
-        text=_text(host, place.launch if having == "process" else place.unit_file) if having else None,
+        text=host.read_text(place.launch if having == "process" else place.unit_file) if having else None,
         enabled=host.link_target(place.enabled) is not None,
         status=now,
         keyless=spec.service.api_key_file is not None
         and not all(key == key.strip() for key in api_keys(spec) or (" ",)),
-        draft_text=_text(host, place.draft_file) if having == "systemd" else None,
+        draft_text=host.read_text(place.draft_file) if having == "systemd" else None,
         server=None if now.pid is None else _server(host, now.pid),
         draft=None if now.draft is None else _server(host, now.draft),
         endpoint=endpoint,
@@ -152,8 +152,3 @@ def _deployment_of(host: Host, pid: int) -> str | None:
         if running is not None and pid in (running.server, *running.companions):
             return launch.parent.name
     return None
-
-
-def _text(host: Host, path: str) -> str | None:
-    raw = host.read_bytes(path)
-    return None if raw is None else raw.decode("utf-8", "replace")

@@ -6,12 +6,11 @@ import json
 from pathlib import PurePosixPath
 from typing import Any
 
-from orin_deploy.host.processes import START_MARK
+from orin_deploy.host.processes import START_LIMIT, START_MARK
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts.service.where import Where
 
-START_LIMIT = 5
 DRAFT = "the draft process"
 
 # systemd hides these folders from a service with a dynamic user or gives it its own; what the server reads in them is
