@@ -8,7 +8,7 @@ from orin_deploy import __version__
 from orin_deploy.cli.console import Console, mib
 from orin_deploy.cli.documents import budget_document, model_document
 from orin_deploy.cli.show_plan import show_budget
-from orin_deploy.deploy.lookup import Found, find_model
+from orin_deploy.deploy.lookup import Found, find_model, profile_folders
 from orin_deploy.deploy.record import plain
 from orin_deploy.facts.device import Cpu, Device, Jetson, Memory, Tool
 from orin_deploy.facts.gguf_types import Tensor
@@ -19,7 +19,6 @@ from orin_deploy.facts.power import PowerState
 from orin_deploy.host import Host
 from orin_deploy.intent.fit import alone
 from orin_deploy.intent.placement import cpu_text
-from orin_deploy.intent.profile import search_path
 
 
 def facts(console: Console) -> None:
@@ -113,7 +112,7 @@ def version(console: Console) -> None:
 def gguf(reference: str, ctx_size: int | None, tensors: bool, folder: str | None, console: Console) -> None:
     """Header facts, and the memory the model needs at a context on this machine's CPU."""
     host = Host()
-    found = find_model(host, reference, search_path(folder, host.environ), None, console.events().progress)
+    found = find_model(host, reference, profile_folders(host, folder), None, console.events().progress)
     model = found.model
     context = ctx_size or min(model.n_ctx_train, 4096) or 4096
     budget = alone(model, context, inspect(host))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orin_deploy.cli.console import Console, error_document
+from orin_deploy.deploy.lookup import profile_folders
 from orin_deploy.deploy.record import plain
 from orin_deploy.errors import UsageError
 from orin_deploy.host import Host
@@ -13,7 +14,7 @@ from orin_deploy.intent.resolve import layer
 
 
 def list_profiles(folder: str | None, console: Console) -> None:
-    search = profile.search_path(folder, Host().environ)
+    search = profile_folders(Host(), folder)
     found = [profile.load(str(path), search) for _, path in profile.names(search)]
     models = [entry for name in catalog.names(search) if (entry := catalog.find(name, search)) is not None]
     console.say("Profiles")
@@ -33,7 +34,7 @@ def list_profiles(folder: str | None, console: Console) -> None:
 
 
 def show(name: str, folder: str | None, console: Console) -> None:
-    search = profile.search_path(folder, Host().environ)
+    search = profile_folders(Host(), folder)
     chosen = profile.load(name, search)
     values = layer(chosen, ())
     console.say(f"{chosen.name}: {chosen.description or ''}")

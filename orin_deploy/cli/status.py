@@ -9,6 +9,8 @@ from orin_deploy.cli.up import memory_compared
 from orin_deploy.deploy.down import choose
 from orin_deploy.deploy.record import deployments, latest, spec_of
 from orin_deploy.host import Host
+from orin_deploy.host.processes import RUNNING
+from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import service
 
 
@@ -65,7 +67,7 @@ def _document(host: Host, name: str) -> dict[str, Any]:
     done = record if record.get("measurement") else latest(host, name, "done") or {}
     return {
         "name": name,
-        "state": now.state or "stopped",
+        "state": _state(host, now, spec),
         "endpoint": spec.service.endpoint if spec else None,
         "pid": now.pid,
         "failures": now.failures,
@@ -79,6 +81,14 @@ def _document(host: Host, name: str) -> dict[str, Any]:
         "measurement": done.get("measurement"),
         "memory": memory_compared(done),
     }
+
+
+def _state(host: Host, now: service.Status, spec: Spec | None) -> str:
+    """What the manager says, and of a process that runs whether it answers."""
+    if now.state != RUNNING or spec is None:
+        return now.state or "stopped"
+    reply = host.http("GET", f"{spec.service.endpoint}/health", timeout_s=1)
+    return {200: RUNNING, 503: "loading"}.get(reply.status if reply else 0, "not answering")
 
 
 def logs(name: str | None, lines: int, follow: bool, console: Console) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orin_deploy.deploy import record
-from orin_deploy.deploy.lookup import find_model
+from orin_deploy.deploy.lookup import find_model, profile_folders
 from orin_deploy.deploy.plan import Plan, plan
 from orin_deploy.facts.device import Device
 from orin_deploy.facts.inspect import inspect
@@ -40,7 +40,7 @@ def situation(host: Host, request: Request, elsewhere: bool) -> Situation:
     """Inspect the machine and load the profile. With `elsewhere` a board that is not at hand may stand in (`plan`);
     without it a profile for another machine is refused, unless the request forces it."""
     device = inspect(host)
-    search = profile.search_path(request.profiles_folder, host.environ, site=host.path(profile.SITE))
+    search = profile_folders(host, request.profiles_folder)
     wanted, because = request.profile, "--profile"
     if request.profile == "auto":
         wanted, because = board.choose(device, search)

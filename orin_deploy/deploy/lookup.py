@@ -14,7 +14,7 @@ from orin_deploy.facts import model as models
 from orin_deploy.facts.gguf import Header
 from orin_deploy.facts.model import Model
 from orin_deploy.host import Host, Progress, fetch
-from orin_deploy.intent import catalog, reference
+from orin_deploy.intent import catalog, profile, reference
 from orin_deploy.intent.catalog import Entry
 from orin_deploy.intent.reference import Reference
 from orin_deploy.intent.spec import WeightFile, Weights
@@ -29,6 +29,11 @@ class Found:
     weights: Weights
     alias: str
     headers: tuple[Header, ...] = ()
+
+
+def profile_folders(host: Host, explicit: str | None) -> tuple[Path, ...]:
+    """Where profiles and the catalogue are looked up on this machine, first wins."""
+    return profile.search_path(explicit, host.environ, site=host.path(profile.SITE))
 
 
 def find_model(host: Host, wanted: str, search: Sequence[Path], resolved: Weights | None, progress: Progress) -> Found:

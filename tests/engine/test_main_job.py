@@ -92,6 +92,17 @@ def test_from_nothing_to_an_answer_and_back(orin: Command) -> None:
     assert (second.code, second.json["changed"]) == (0, False)
 
 
+def test_status_tells_a_server_that_hangs_from_one_that_answers(orin: Command) -> None:
+    assert orin.up().code == 0
+    pid = orin("status", "--json").json["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert orin("status", "--json").json["state"] == "not answering"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert orin("status", "--json").json["state"] == "running"
+
+
 def test_down_where_nothing_is_deployed_is_nothing_to_do(orin: Command) -> None:
     done = orin("down", "--json")
     assert (done.code, done.json["changed"]) == (0, False)

@@ -10,9 +10,11 @@ import yaml
 
 from orin_deploy.actions import Remove
 from orin_deploy.deploy.draft import situation
+from orin_deploy.deploy.lookup import profile_folders
 from orin_deploy.errors import Refused
 from orin_deploy.facts.device import MIB, Device
 from orin_deploy.facts.inspect import inspect
+from orin_deploy.host import Host
 from orin_deploy.intent import board, profile
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.request import Request
@@ -101,3 +103,8 @@ def test_the_captured_board_agrees_with_its_profile(name: str) -> None:
     assert board.is_at_hand(EVERY[name], device)
     assert board.disagreements(EVERY[name], device) == ()
     assert profile.board_profile(device.jetson.module if device.jetson else None, SEARCH) == name
+
+
+def test_a_site_s_profiles_are_those_of_the_machine_that_is_looked_at(tmp_path: Path) -> None:
+    host = Host(tmp_path, {"HOME": "/home/somebody", "ORIN_DEPLOY_HOME": str(tmp_path / "data")})
+    assert profile_folders(host, None)[0] == tmp_path / "etc/orin-deploy/profiles"
