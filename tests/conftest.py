@@ -10,6 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples every time, however slow the machine: a change is judged by what it changes.
+# ORIN_TEST_EXPLORE=1 looks for new ones.
+settings.register_profile(
+    "orin",
+    deadline=None,
+    derandomize=not os.environ.get("ORIN_TEST_EXPLORE"),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("orin")
 
 if TYPE_CHECKING:
     from orin_deploy.deploy.plan import Plan
