@@ -17,6 +17,7 @@ from orin_deploy.deploy.apply import Applied, Events, apply
 from orin_deploy.deploy.draft import Situation, draft, situation
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import Record, deployments, known, latest, plain
+from orin_deploy.deploy.verify import context_per_slot
 from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
 from orin_deploy.intent.budget import ENGINE_ROWS
@@ -159,10 +160,10 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
 
 
 def _context(spec: Spec) -> str:
-    """The context as clients meet it: each slot has its share."""
-    slots, tokens = int(str(spec.settings["parallel"].value)), int(str(spec.settings["ctx_size"].value))
-    shared = slots == 1 or (spec.settings.get("kv_unified") and spec.settings["kv_unified"].value is True)
-    return f"{tokens} tokens" if shared else f"{slots} slots of {tokens // slots} tokens"
+    """The context as clients meet it, by the rule that the read-back checks: what each slot gets."""
+    slots = int(str(spec.settings["parallel"].value))
+    each = context_per_slot(spec) or spec.settings["ctx_size"].value
+    return f"{each} tokens" if slots == 1 else f"{each} tokens in each of {slots} slots"
 
 
 def generation_text(measured: dict[str, Any]) -> str:

@@ -103,6 +103,16 @@ def test_status_tells_a_server_that_hangs_from_one_that_answers(orin: Command) -
     assert orin("status", "--json").json["state"] == "running"
 
 
+def test_the_context_shown_is_what_a_slot_really_has(orin: Command) -> None:
+    # Neither 1024 nor what was asked: the engine rounds a slot's share up.
+    done = orin.up("--set", "parallel=3", "--set", "ctx_size=1024")
+    assert done.code == 0, done.err
+    with urllib.request.urlopen(f"http://127.0.0.1:{orin.port}/slots", timeout=10) as response:
+        each = {slot["n_ctx"] for slot in json.load(response)}
+    assert each == {512}
+    assert "512 tokens in each of 3 slots" in done.out
+
+
 def test_down_where_nothing_is_deployed_is_nothing_to_do(orin: Command) -> None:
     done = orin("down", "--json")
     assert (done.code, done.json["changed"]) == (0, False)
