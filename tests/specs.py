@@ -10,7 +10,8 @@ from typing import Any
 from orin_deploy.facts.device import Cluster, Cpu, Device, Memory, Toolchain
 from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.budget import Budget, Row
+from orin_deploy.intent.budget import Budget
+from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.spec import Build, Placement, Service, Setting, Source, Spec, Value, WeightFile, Weights
 
 MIB = 1024 * 1024

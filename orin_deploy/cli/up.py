@@ -20,7 +20,7 @@ from orin_deploy.deploy.record import Record, deployments, known, latest, plain
 from orin_deploy.deploy.verify import context_per_slot
 from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
-from orin_deploy.intent.budget import ENGINE_ROWS
+from orin_deploy.intent.engine_rows import ENGINE_ROWS
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.spec import Spec
 from orin_deploy.observe.measure import Measurement, measure

@@ -14,7 +14,7 @@ from typing import Any
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, Progress, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
-from orin_deploy.intent.budget import padded
+from orin_deploy.intent.serving import padded
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import serverlog, service
 

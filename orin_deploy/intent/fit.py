@@ -9,7 +9,9 @@ from orin_deploy.errors import Refused
 from orin_deploy.facts.cpu import ggml_features
 from orin_deploy.facts.device import MIB, Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.budget import STEP, Budget, Serving, estimate, fit_context, refusal
+from orin_deploy.intent.budget import Budget, estimate, fit_context
+from orin_deploy.intent.refusal import refusal
+from orin_deploy.intent.serving import STEP, Serving
 from orin_deploy.intent.spec import Build, Setting
 
 _ROPE_KEYS = ("rope_scaling", "rope_scale", "rope_freq_scale", "rope_freq_base", "yarn_orig_ctx", "override_kv")

@@ -13,7 +13,9 @@ import pytest
 
 from orin_deploy.facts.device import MIB
 from orin_deploy.facts.model import from_file
-from orin_deploy.intent.budget import ENGINE_ROWS, Row, Serving, estimate
+from orin_deploy.intent.budget import estimate
+from orin_deploy.intent.engine_rows import ENGINE_ROWS, Row
+from orin_deploy.intent.serving import Serving
 from tests.ggufs import Shape
 
 pytestmark = pytest.mark.engine

@@ -12,8 +12,11 @@ from orin_deploy.errors import Refused
 from orin_deploy.facts.device import MIB
 from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.budget import ENGINE_ROWS, Budget, Serving, estimate, fit_context, refusal
+from orin_deploy.intent.budget import Budget, estimate, fit_context
 from orin_deploy.intent.compute import Batch, compute_bytes
+from orin_deploy.intent.engine_rows import ENGINE_ROWS
+from orin_deploy.intent.refusal import refusal
+from orin_deploy.intent.serving import Drafting, Serving
 
 MINICPM5 = Model(
     reference="hf:openbmb/MiniCPM5-2B-GGUF",
@@ -53,7 +56,7 @@ SERVINGS = st.builds(
     cache_ram_mib=st.sampled_from([0, 512]),
     kv_unified=st.booleans(),
     gpu=st.booleans(),
-    n_draft=st.sampled_from([0, 7]),
+    drafting=st.sampled_from([None, Drafting("ngram-simple", 7)]),
 )
 
 

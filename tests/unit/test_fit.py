@@ -15,10 +15,11 @@ from orin_deploy.facts.device import MIB, Device, Memory
 from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model
 from orin_deploy.intent import profile
-from orin_deploy.intent.budget import STEP, Budget
+from orin_deploy.intent.budget import Budget
 from orin_deploy.intent.fit import Fitted, fit
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.resolve import layer
+from orin_deploy.intent.serving import STEP
 from orin_deploy.intent.spec import Setting, Spec
 from tests.planning import PROFILES, planned
 

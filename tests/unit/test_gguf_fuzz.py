@@ -12,7 +12,8 @@ from orin_deploy.facts.gguf import Header, read_ranges
 from orin_deploy.facts.gguf_walk import LARGEST_READ, MAX_HEADER
 from orin_deploy.facts.model import from_header
 from orin_deploy.facts.not_a_model import NotAModel
-from orin_deploy.intent.budget import Serving, estimate
+from orin_deploy.intent.budget import estimate
+from orin_deploy.intent.serving import Serving
 from tests.ggufs import Shape
 
 SOUND = Shape(n_layer=1, n_vocab=300).header_bytes()
