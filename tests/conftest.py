@@ -49,7 +49,7 @@ def prepared(shared_home: Path, pytestconfig: pytest.Config) -> Plan:
     from orin_deploy.intent.request import Request
 
     host = Host(environ={**os.environ, "ORIN_DEPLOY_HOME": str(shared_home)})
-    wish = Request(profile="host")
+    wish = Request(profile="host", sets=(("build.extra_targets", "test-llama-archs"),))
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
     with host.lock("pytest"):
         now = situation(host, wish, elsewhere=False)

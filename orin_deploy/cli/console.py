@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from orin_deploy.cli import ways
 from orin_deploy.deploy.apply import Events
 from orin_deploy.errors import CommandFailed, OrinError
 from orin_deploy.parts.step import Step
@@ -202,7 +203,11 @@ def show_error(error: OrinError) -> None:
             output.print(f"  | {line}")
         if error.log is not None:
             output.print(f"  whole log: {error.log}")
-    if error.hint:
+    lacking = ways.of_lack_of_memory(error)
+    if lacking is not None and (lacking.ways or lacking.frees):
+        for line in ways.lines(lacking):
+            output.print(line)
+    elif error.hint:
         output.print(f"hint: {error.hint}")
 
 
@@ -216,4 +221,6 @@ def error_document(error: OrinError) -> dict[str, Any]:
             "tail": list(error.tail),
             "log": None if error.log is None else str(error.log),
         }
+    if (lacking := ways.of_lack_of_memory(error)) is not None:
+        document |= ways.document(lacking)
     return {"error": document}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orin_deploy import actions
+from orin_deploy.cli.show_speculation import draft_document
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import plain
 from orin_deploy.facts.model import Model
@@ -22,6 +23,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "assumed": plan.spec.device.assumed,
             "machine": plan.spec.device.machine,
             "module": plan.spec.device.jetson.module if plan.spec.device.jetson else None,
+            "tenants": plain(plan.spec.device.tenants),
+            "tenants_unread": plan.spec.device.tenants_unread,
         },
         "spec": _spec(plan.spec),
         "budget": budget_document(plan.spec.budget),
@@ -83,6 +86,7 @@ def _spec(spec: Spec) -> dict[str, Any]:
             },
             **_draft(spec),
         },
+        "draft": draft_document(spec.draft),
         "power": _power(spec.power),
         "model": model_document(spec.model) | {"files": plain(spec.weights.files)},
         "sources": spec.sources,
@@ -97,15 +101,16 @@ def _power(power: Power | None) -> dict[str, Any] | None:
 
 def _draft(spec: Spec) -> dict[str, Any]:
     """The draft's own process, where there is one."""
-    if spec.draft is None:
+    draft = spec.draft_process
+    if draft is None:
         return {}
     placement = spec.placement
     return {
         "draft": {
             "cpus": list(placement.draft_cpus),
             "threads": placement.draft_threads,
-            "device": spec.draft.device,
-            "argv": list(spec.draft.argv),
+            "device": draft.device,
+            "argv": list(draft.argv),
         }
     }
 

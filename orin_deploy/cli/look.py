@@ -7,7 +7,7 @@ import platform
 from orin_deploy import __version__
 from orin_deploy.cli.console import Console, mib
 from orin_deploy.cli.documents import budget_document, model_document
-from orin_deploy.cli.show_plan import show_budget
+from orin_deploy.cli.show_memory import show_budget
 from orin_deploy.deploy.lookup import Found, find_model, profile_folders
 from orin_deploy.deploy.record import plain
 from orin_deploy.facts.device import Cpu, Device, Jetson, Memory, Tool
@@ -115,15 +115,19 @@ def gguf(reference: str, ctx_size: int | None, tensors: bool, folder: str | None
     found = find_model(host, reference, profile_folders(host, folder), None, console.events().progress)
     model = found.model
     context = ctx_size or min(model.n_ctx_train, 4096) or 4096
-    budget = alone(model, context, inspect(host))
+    device = inspect(host)
+    budget = alone(model, context, device)
     console.table(_model_rows(model))
     if tensors:
         console.say("Tensors")
         console.table(
             [(each.name, each.type, " x ".join(map(str, each.dims)), mib(each.bytes)) for each in _tensors(found)]
         )
-    console.say(f"At a context of {context}, one slot, KV f16:")
-    show_budget(budget, console)
+    beyond = (
+        f" (beyond the {model.n_ctx_train} tokens the model was trained for)" if context > model.n_ctx_train else ""
+    )
+    console.say(f"At a context of {context}{beyond}, one slot, KV f16:")
+    show_budget(budget, console, device.memory.total)
     document = model_document(model) | {"ctx_size": context, "budget": budget_document(budget)}
     if tensors:
         document["tensors"] = plain(_tensors(found))

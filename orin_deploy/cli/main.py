@@ -33,6 +33,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override any option, as in --set ctx_size=4096."),
 ]
+Draft = Annotated[str | None, typer.Option("--draft", help="A draft model, auto, optional, none, or as ngram-mod.")]
 Profiles = Annotated[str | None, typer.Option("--profiles", metavar="DIR", help="A folder of your own profiles.")]
 Force = Annotated[bool, typer.Option("--force", help="Go on although the profile is for another machine.")]
 Reboot = Annotated[bool, typer.Option("--reboot", help="Reboot now where the power mode needs it.")]
@@ -45,6 +46,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 def up(
     profile: Profile = "auto",
     model: Model = None,
+    draft: Draft = None,
     name: Name = None,
     set_: Sets = None,
     profiles: Profiles = None,
@@ -59,13 +61,14 @@ def up(
     Exit codes: 0 done, 1 failed, 3 needs a reboot, 4 refused."""
     from orin_deploy.cli import up as verb
 
-    verb.up(verb.request(profile, model, name, set_, profiles, force, reboot, no_power), _console(json))
+    verb.up(verb.request(profile, model, name, set_, profiles, force, reboot, no_power, draft), _console(json))
 
 
 @app.command()
 def plan(
     profile: Profile = "auto",
     model: Model = None,
+    draft: Draft = None,
     name: Name = None,
     set_: Sets = None,
     profiles: Profiles = None,
@@ -78,7 +81,7 @@ def plan(
     """Show exactly what `up` would do and why, and where each value comes from. Changes nothing."""
     from orin_deploy.cli import up as verb
 
-    verb.plan(verb.request(profile, model, name, set_, profiles, force, reboot, no_power), _console(json))
+    verb.plan(verb.request(profile, model, name, set_, profiles, force, reboot, no_power, draft), _console(json))
 
 
 @app.command()
@@ -130,7 +133,9 @@ def facts(json: Json = False, debug: Debug = False) -> None:
 @app.command()
 def gguf(
     model: Annotated[str, typer.Argument(metavar="FILE-or-REF", help="A .gguf file or a model reference.")],
-    ctx_size: Annotated[int | None, typer.Option("--ctx-size", "-c", min=1, help="Memory at this context.")] = None,
+    ctx_size: Annotated[
+        int | None, typer.Option("--ctx-size", "-c", min=1, max=2**31 - 1, help="Memory at this context.")
+    ] = None,
     tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
     profiles: Profiles = None,
     json: Json = False,
@@ -140,6 +145,60 @@ def gguf(
     from orin_deploy.cli import look as verb
 
     verb.gguf(model, ctx_size, tensors, profiles, _console(json))
+
+
+@app.command()
+def fit(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="As --model of `up`; without it, the profile's model.")
+    ] = None,
+    profile: Profile = "auto",
+    draft: Draft = None,
+    set_: Sets = None,
+    profiles: Profiles = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the most a board can run: memory by context, KV type and slots. Neither board nor model need be at hand."""
+    from orin_deploy.cli import fit as verb
+
+    verb.fit(verb.request(profile, model, draft, set_, profiles), _console(json))
+
+
+@app.command()
+def bench(
+    compare: Annotated[
+        list[str] | None,
+        typer.Option("--compare", metavar="ARMS", help="Compare, as none,ngram-map-k4v,draft or NAME:KEY=VALUE."),
+    ] = None,
+    workload: Annotated[str | None, typer.Option("--workload", "-w", help="Only these, as chat,code.")] = None,
+    prompts: Annotated[str | None, typer.Option("--prompts", metavar="FILE", help="Your own prompts.")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="en, zh or both.")] = None,
+    sampling: Annotated[str | None, typer.Option("--sampling", help="greedy, own or both.")] = None,
+    context: Annotated[str | None, typer.Option("--context", help="short, long or both.")] = None,
+    clients: Annotated[str | None, typer.Option("--clients", help="Who ask at once, as 1,2,4.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every language, sampling, context, and 1, 2, 4 clients.")
+    ] = False,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=1, help="How long it may take.")] = None,
+    profile: Profile = "auto",
+    model: Model = None,
+    draft: Draft = None,
+    name: Name = None,
+    set_: Sets = None,
+    profiles: Profiles = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure what runs over workloads, or compare ways to serve it, each on a server of its own.
+
+    --profile, --model, --draft and --set are for --compare; without them it compares what the deployment's `up` had."""
+    from orin_deploy.cli import bench as verb
+    from orin_deploy.cli.up import request
+
+    wanted = verb.Wanted(workload, prompts, language, sampling, context, clients, full, seconds)
+    wish = request(profile, model, name, set_, profiles, force=False, draft=draft)
+    verb.bench(wish, compare, wanted, _console(json))
 
 
 @app.command()
@@ -170,6 +229,27 @@ def doctor(
     from orin_deploy.cli import doctor as verb
 
     verb.doctor(evidence, name, _console(json))
+
+
+@app.command("import", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+def import_(
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="An old command line or profile, quoted; - reads it.")
+    ] = None,
+    file: Annotated[str | None, typer.Option("--file", metavar="FILE", help="A file with it, as run.sh.")] = None,
+    profile: Annotated[
+        str, typer.Option("--profile", help="The profile to start from, or auto: the one for this board.")
+    ] = "auto",
+    profiles: Profiles = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Turn an old command line, script or profile into a profile of today; says what in it never worked.
+
+    Prints the profile; what there is to say goes to standard error. Exit code 2 when nothing could be read."""
+    from orin_deploy.cli import import_ as verb
+
+    verb.import_(text or [], file, profile, profiles, _console(json))
 
 
 @app.command()

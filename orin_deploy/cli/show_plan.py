@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from orin_deploy.cli.console import Console, mib, roughly
+from orin_deploy.cli.show_memory import holders, show_budget
+from orin_deploy.cli.show_speculation import draft_text
 from orin_deploy.deploy.plan import Plan
-from orin_deploy.intent.budget import Budget
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.spec import Power, Spec
 
@@ -23,7 +24,9 @@ def show_plan(plan: Plan, console: Console, actions: bool = True) -> None:
     console.say("Settings")
     console.table(_settings(spec))
     console.say()
-    show_budget(spec.budget, console)
+    show_budget(spec.budget, console, spec.device.memory.total)
+    if others := holders(spec.device):
+        console.say(f"  held by others: {others}")
     console.say()
     console.say("Steps")
     _steps(plan, console, actions)
@@ -48,6 +51,7 @@ def _heads(spec: Spec) -> list[tuple[str, str]]:
         ("engine", f"llama.cpp{commit} from {source.location} {source.version or ''} · {target} · {build.key}"),
         ("serving", f"{spec.service.endpoint} · {spec.service.manager}"),
         ("CPUs", f"{cpu_text(spec.placement.cpus)} · {spec.placement.threads} threads ({spec.placement.why})"),
+        *([("draft", draft_text(spec.draft))] if spec.draft else []),
         *([("power", _power_text(spec.power))] if spec.power else []),
     ]
 
@@ -66,18 +70,6 @@ def _settings(spec: Spec) -> list[tuple[str, str, str]]:
     """Server options that are passed, and the other keys that somebody set."""
     rows = [(key, str(setting.value), setting.source) for key, setting in sorted(spec.settings.items())]
     return [(key, value if len(value) <= 40 else "..." + value[-37:], source) for key, value, source in rows]
-
-
-def show_budget(budget: Budget, console: Console) -> None:
-    """The memory table: rows, their sum, the limit, and a bar of the pool."""
-    console.say("Memory")
-    rows = [(row.name, mib(row.bytes), row.source) for row in budget.rows]
-    rows.append(("total", mib(budget.total_bytes), ""))
-    rows.append(("limit", mib(budget.limit_bytes), budget.limit_source))
-    console.table(rows, right=(1,))
-    share = budget.total_bytes / budget.limit_bytes if budget.limit_bytes else 1.0
-    filled = min(round(share * 40), 40)
-    console.say(f"  [{'#' * filled}{'.' * (40 - filled)}] {share:.0%} of the limit")
 
 
 def _steps(plan: Plan, console: Console, actions: bool) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from orin_deploy.cli.console import Console, mib
+from orin_deploy.cli.show_memory import show_taken
+from orin_deploy.cli.show_speculation import live_document, speculation_text
 from orin_deploy.cli.up import memory_compared
 from orin_deploy.deploy.down import choose
 from orin_deploy.deploy.record import deployments, latest, spec_of
-from orin_deploy.host import Host
+from orin_deploy.host import Host, procfs
 from orin_deploy.host.processes import RUNNING
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import service
@@ -30,9 +32,8 @@ def status(name: str | None, console: Console) -> None:
         return
     document = _document(host, choose(host, name))
     rows = [(label, str(document[key])) for label, key in _ROWS if document[key] is not None]
-    memory = document["memory"]
-    if memory is not None:
-        rows.append(("memory", f"planned {mib(memory['planned_bytes'])}, taken {mib(memory['taken_bytes'])}"))
+    if document["resident_bytes"]:
+        rows.append(("resident", f"{mib(document['resident_bytes'])} now"))
     measured = document["measurement"]
     if measured:
         rows.append(
@@ -41,7 +42,10 @@ def status(name: str | None, console: Console) -> None:
                 f"{measured['generated_per_s']:.1f} tokens/s, first token {measured['first_token_s'] * 1000:.0f} ms",
             )
         )
+    if document["speculation"] is not None:
+        rows.append(("speculation", speculation_text(document["speculation"])))
     console.table(rows)
+    show_taken(_proved(host, document["name"]), console)
     console.document(document)
 
 
@@ -56,6 +60,7 @@ _ROWS = (
     ("last record", "record"),
     ("outcome", "outcome"),
     ("error", "error"),
+    ("last exit", "last_exit"),
 )
 
 
@@ -64,7 +69,7 @@ def _document(host: Host, name: str) -> dict[str, Any]:
     record = latest(host, name) or {}
     spec = spec_of(record)
     now = service.status(host, name)
-    done = record if record.get("measurement") else latest(host, name, "done") or {}
+    done = _proved(host, name)
     return {
         "name": name,
         "state": _state(host, now, spec),
@@ -78,9 +83,17 @@ def _document(host: Host, name: str) -> dict[str, Any]:
         "record": record.get("record"),
         "outcome": record.get("outcome"),
         "error": record.get("error"),
+        "speculation": live_document(host, spec, now.state == RUNNING),
         "measurement": done.get("measurement"),
         "memory": memory_compared(done),
+        "resident_bytes": sum(procfs.memory(now.pid, host.path("/proc")).values()) if now.pid else None,
     }
+
+
+def _proved(host: Host, name: str) -> dict[str, Any]:
+    """The newest record of a start that was proved and measured; empty when there is none."""
+    record = latest(host, name) or {}
+    return record if record.get("measurement") else latest(host, name, "done") or {}
 
 
 def _state(host: Host, now: service.Status, spec: Spec | None) -> str:

@@ -11,8 +11,11 @@ from orin_deploy import __version__
 from orin_deploy.actions import to_json
 from orin_deploy.cli.console import Console, mib
 from orin_deploy.cli.documents import plan_document
+from orin_deploy.cli.show_memory import show_taken
 from orin_deploy.cli.show_plan import show_plan
+from orin_deploy.cli.show_speculation import proved_document, speculation_text
 from orin_deploy.deploy import down as undoing
+from orin_deploy.deploy import taken
 from orin_deploy.deploy.apply import Applied, Events, apply
 from orin_deploy.deploy.draft import Situation, draft, situation
 from orin_deploy.deploy.plan import Plan
@@ -20,7 +23,6 @@ from orin_deploy.deploy.record import Record, deployments, known, latest, plain
 from orin_deploy.deploy.verify import context_per_slot
 from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
-from orin_deploy.intent.engine_rows import ENGINE_ROWS
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.spec import Spec
 from orin_deploy.observe.measure import Measurement, measure
@@ -39,6 +41,7 @@ def request(
     force: bool,
     reboot: bool = False,
     no_power: bool = False,
+    draft: str | None = None,
 ) -> Request:
     """The request that the command line makes; raises UsageError for a --set without a value."""
     pairs = []
@@ -49,7 +52,7 @@ def request(
         pairs.append((key.strip(), value.strip()))
     if no_power:
         pairs += [("power.mode", "keep"), ("power.clocks", "keep"), ("power.fan", "keep")]
-    return Request(profile, model, name, tuple(pairs), profiles, force, reboot)
+    return Request(profile, model, name, tuple(pairs), profiles, force, reboot, draft)
 
 
 def plan(wish: Request, console: Console) -> None:
@@ -137,13 +140,13 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             ("generation", generation_text(measured)),
             ("first token", f"{measured['first_token_s'] * 1000:.0f} ms"),
         ]
-    if memory is not None:
-        planned_and_taken = f"planned {mib(memory['planned_bytes'])}, taken {mib(memory['taken_bytes'])}"
-        rows.append(("memory", f"{planned_and_taken}  (the engine's buffers: weights, KV cache, compute, output)"))
+    if (speculation := proved_document(record)) is not None:
+        rows.append(("speculation", speculation_text(speculation)))
     rows.append(("context", f"{_context(spec)} ({spec.sources['ctx_size']})"))
     if record:
         rows.append(("record", f"{record['record']} of {record.get('started', '')[:19].replace('T', ' ')} UTC"))
     console.table(rows)
+    show_taken(record, console)
     console.document(
         {
             "name": spec.name,
@@ -152,6 +155,7 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             "model": spec.model.reference,
             "ctx_size": spec.settings["ctx_size"].value,
             "measurement": measured or None,
+            "speculation": speculation,
             "memory": memory,
             "record": record.get("record"),
             "plan": plan_document(planned),
@@ -176,15 +180,16 @@ def generation_text(measured: dict[str, Any]) -> str:
 
 def memory_compared(record: dict[str, Any]) -> dict[str, Any] | None:
     """The engine's buffers as planned and as its own log says it took them, in bytes; None without a proof."""
-    proof, spec = record.get("proof"), record.get("spec")
-    if not proof or not spec or not proof.get("memory"):
+    rows = taken.of_record(record)
+    if not rows:
         return None
-    planned = {row["name"]: row["bytes"] for row in spec["budget"]["rows"]}
-    buffers = sum(planned.get(name, 0) for name in ENGINE_ROWS)
+    whole = taken.resident(record)
     return {
-        "planned_bytes": buffers,
-        "taken_bytes": sum(row["bytes"] for row in proof["memory"]),
-        "rows": proof["memory"],
+        "planned_bytes": sum(row.planned_bytes for row in rows),
+        "taken_bytes": sum(row.taken_bytes for row in rows),
+        "rows": record["proof"]["memory"],
+        "compared": plain(rows),
+        "resident": plain(whole),
     }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from orin_deploy.deploy import verify
+from orin_deploy.deploy import residual, verify
 from orin_deploy.deploy.plan import PARTS, Plan
 from orin_deploy.deploy.record import Record, latest, plain, remember_undo, spec_of
 from orin_deploy.errors import CommandFailed, OrinError, Rebooting
 from orin_deploy.host import Host
-from orin_deploy.intent.spec import Spec
+from orin_deploy.intent.spec import LeftOut, Spec
 from orin_deploy.parts import engine, power, service
 from orin_deploy.parts.step import Step
 
@@ -43,15 +43,30 @@ class Applied:
     proof: verify.Proof | None
 
 
-def apply(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events) -> Applied:
+Measure = Callable[[Plan, Callable[[], None]], str]
+"""Decides what a plan leaves to be measured, keeps it on record, and says it in a sentence; calls the second to stop
+the deployment's own server where there is no room beside it. Never raises for a candidate that fails."""
+
+
+def apply(
+    host: Host,
+    plan: Plan,
+    draft: Callable[[], Plan],
+    record: Record,
+    events: Events,
+    measure: Measure | None = None,
+) -> Applied:
     """Bring the machine to the plan.
 
     It is drafted again after each part: then the built binary's own --help and the fetched file's own header
-    decide what follows, and a part whose steps did not take effect fails by name. Raises OrinError, RebootNeeded
-    before anything is changed.
+    decide what follows, and a part whose steps did not take effect fails by name. What is to be measured is, once
+    engine and weights are here. Raises OrinError, RebootNeeded before anything is changed.
     """
     _check_power(host, plan, record)
     for part in PARTS:
+        if part is service and plan.measuring is not None and measure is not None:
+            plan, before = _measure(host, plan, draft, record, events, measure)
+            return _serve(host, plan, draft, record, events, before)
         steps = plan.steps_of(part.NAME)
         if part is service and (any(step.actions for step in steps) or plan.proof_due):
             return _serve(host, plan, draft, record, events)
@@ -97,25 +112,85 @@ def _switch_power(host: Host, plan: Plan, draft: Callable[[], Plan], record: Rec
     return plan
 
 
-def _serve(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events) -> Applied:
-    """Start the server, wait until it answers, prove it; when the new one fails, put back the one that ran before."""
-    before = service.snapshot(host, plan.spec)
-    steps = plan.steps_of(service.NAME)
+def _measure(
+    host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events, measure: Measure
+) -> tuple[Plan, service.Before | None]:
+    """Measure, and draft anew with what was decided; also the server that ran, where it had to stop for that."""
+    assert plan.measuring is not None
+    running = service.snapshot(host, plan.spec)
+    stopped: list[service.Before] = []
+
+    def make_room() -> None:
+        if running is not None:
+            events.note("stops the server that runs: there is no room beside it")
+            stopped.append(running)
+            for action in service.halt(host, plan.spec):
+                host.do(action, events.progress)
+
     try:
-        _perform(host, plan.spec, steps, record, events)
-        with _step(plan.proof_step, record, events):
-            verify.await_ready(host, plan.spec, events.progress)
-            plan = draft()
-            _read_back(plan, service.NAME, record)
-            proof = verify.verify(host, plan.spec, events.progress)
+        with _step(plan.measuring, record, events):
+            said = measure(plan, make_room)
+        events.note(said)
+        return draft(), stopped[0] if stopped else None
+    except BaseException as error:
+        if stopped:
+            _retreat(host, plan.spec, running, error, events)
+        raise
+
+
+def _serve(
+    host: Host,
+    plan: Plan,
+    draft: Callable[[], Plan],
+    record: Record,
+    events: Events,
+    stopped: service.Before | None = None,
+) -> Applied:
+    """Start the server, wait until it answers, prove it; when the new one fails, put back the one that ran before, or
+    that was `stopped` to measure."""
+    before, watch = stopped or service.snapshot(host, plan.spec), residual.watch(host, plan.spec.name)
+    touched = stopped is not None or any(step.actions for step in plan.steps_of(service.NAME))
+    try:
+        try:
+            applied = _start(host, plan, draft, record, events)
+        except OrinError as error:
+            if plan.spec.draft is None or not plan.spec.draft.optional:
+                raise
+            plan, touched = _without_draft(plan, error, draft, record, events), True
+            applied = _start(host, plan, draft, record, events)
     except Exception as error:
-        if any(step.actions for step in steps):
+        if isinstance(error, OrinError):
+            residual.remember_failure(host, plan.spec, error, record.number, watch)
+        if touched:
             _retreat(host, plan.spec, before, error, events)
         raise
-    return Applied(plan, proof)
+    if applied.proof is not None:
+        residual.remember_start(host, applied.plan.spec, applied.proof, record.number)
+    return applied
 
 
-def _retreat(host: Host, spec: Spec, before: service.Before | None, error: Exception, events: Events) -> None:
+def _start(host: Host, plan: Plan, draft: Callable[[], Plan], record: Record, events: Events) -> Applied:
+    _perform(host, plan.spec, plan.steps_of(service.NAME), record, events)
+    with _step(plan.proof_step, record, events):
+        verify.await_ready(host, plan.spec, events.progress)
+        plan = draft()
+        _read_back(plan, service.NAME, record)
+        return Applied(plan, verify.verify(host, plan.spec, events.progress))
+
+
+def _without_draft(plan: Plan, error: OrinError, draft: Callable[[], Plan], record: Record, events: Events) -> Plan:
+    """The plan that goes on without the optional draft that has just failed; the record says so, and drafting the plan
+    anew reads it there, now and at every later `up` with the same engine."""
+    spec = plan.spec
+    assert spec.draft is not None
+    events.note(f"goes on without speculation ({spec.draft.kind}): {error.message}")
+    reference = spec.draft.weights.reference if spec.draft.weights else None
+    left_out = LeftOut(spec.draft.kind, reference, spec.build.key, error.message)
+    record.update(spec=plain(replace(spec, left_out=left_out)))
+    return draft()
+
+
+def _retreat(host: Host, spec: Spec, before: service.Before | None, error: BaseException, events: Events) -> None:
     """Stop the service that failed; where one ran before it, start that again and wait until it answers."""
     events.note("stopping it" if before is None else "putting back the service that ran before")
     try:

@@ -89,7 +89,8 @@ def _uses(host: Host, name: str) -> Iterator[Path]:
         try:
             spec = (record or {})["spec"]
             yield Path(spec["build"]["folder"])
-            yield from [Path(file["path"]) for file in spec["weights"]["files"]]
+            drafted = (spec.get("draft") or {}).get("weights") or {"files": ()}
+            yield from [Path(file["path"]) for file in (*spec["weights"]["files"], *drafted["files"])]
         except (KeyError, TypeError):  # no spec yet, or a damaged record
             continue
 

@@ -23,12 +23,19 @@ from orin_deploy.parts.weights import destination
 
 @dataclass(frozen=True)
 class Found:
-    """A model found: what its header or the catalogue says, the files it is or will be in, the name clients use."""
+    """A model found: what its header or the catalogue says, the files it is or will be in, the name clients use, and
+    the catalogue's entry where it was named by it."""
 
     model: Model
     weights: Weights
     alias: str
     headers: tuple[Header, ...] = ()
+    entry: Entry | None = None
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """The names of the drafts that the catalogue has for it, the best first."""
+        return self.entry.drafts if self.entry is not None else ()
 
 
 def profile_folders(host: Host, explicit: str | None) -> tuple[Path, ...]:
@@ -46,12 +53,17 @@ def find_model(host: Host, wanted: str, search: Sequence[Path], resolved: Weight
         weights = _catalogued(host, entry)
         headers = _local(weights)
         model = models.from_header(headers[0], weights.reference, rest=headers[1:]) if headers else entry.model()
-        return Found(model, weights, entry.name, headers)
+        return Found(model, weights, entry.name, headers, entry)
     ref = reference.parse(wanted, catalog.names(search))
     weights = _on_disk(ref) if ref.kind == "file" else _kept(host, ref, resolved) or _located(host, ref)
-    headers = _local(weights) or _remote(host, weights, progress)
+    headers = read_headers(host, weights, progress)
     model = models.from_header(headers[0], str(ref), rest=headers[1:])
     return Found(model, weights, _alias(weights.files[0].path), headers)
+
+
+def read_headers(host: Host, weights: Weights, progress: Progress) -> tuple[Header, ...]:
+    """The headers of a model's files, from the files that are here, else by ranged reads."""
+    return _local(weights) or _remote(host, weights, progress)
 
 
 def _catalogued(host: Host, entry: Entry) -> Weights:

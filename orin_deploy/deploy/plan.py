@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from orin_deploy.deploy.decisions import Key
 from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import engine, power, service, weights
@@ -15,16 +16,21 @@ PARTS = (power, engine, weights, service)
 
 @dataclass(frozen=True)
 class Plan:
-    """What `up` will do, in order; `proof_step` says why the running server must be proved, or that it is."""
+    """What `up` will do, in order; `proof_step` says why the running server must be proved, or that it is.
+
+    With draft=auto, `key` is what a decision goes by, and `measuring` the step that makes it where none is on record.
+    """
 
     spec: Spec
     steps: tuple[Step, ...]
     proof_due: bool
     proof_step: Step
+    measuring: Step | None = None
+    key: Key | None = None
 
     @property
     def empty(self) -> bool:
-        return not self.proof_due and not any(step.actions for step in self.steps)
+        return not self.proof_due and self.measuring is None and not any(step.actions for step in self.steps)
 
     def steps_of(self, part: str) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.part == part)
@@ -38,4 +44,12 @@ def plan(host: Host, spec: Spec, proved_pid: int | None) -> Plan:
     serving = [step for step in steps if step.part == service.NAME]
     due = any(step.actions for step in serving) or proved_pid is None or proved_pid != service.running_pid(host, spec)
     why = "a real completion, then affinity, context, slots and memory read back" if due else "proved since it started"
-    return Plan(spec, tuple(steps), due, Step("verify", "prove the endpoint", why))
+    return Plan(spec, tuple(steps), due, Step("verify", "prove the endpoint", why), _measuring(spec))
+
+
+def _measuring(spec: Spec) -> Step | None:
+    wanted = spec.to_measure
+    if wanted is None:
+        return None
+    why = f"draft=auto: to be measured at up: {wanted.text}"
+    return Step("speculation", "choose speculation", why, seconds=float(wanted.seconds))

@@ -156,9 +156,10 @@ def forget_undo(host: Host, name: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON knows it: dataclasses become objects, sets and tuples lists, paths text."""
+    """A value as JSON knows it: dataclasses become objects of what they show of themselves, sets and tuples lists,
+    paths text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value) if field.repr}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):

@@ -7,10 +7,11 @@ the spec.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from orin_deploy.deploy import drafting
+from orin_deploy.deploy.drafting import Drafted, NotDrafting
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, Progress, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
@@ -20,14 +21,10 @@ from orin_deploy.parts import serverlog, service
 
 _POLL_S = 0.1
 _TELL_EVERY_S = 1.0
+_ENDS_WITHIN_POLLS = 20
 _APPEARS_WITHIN_S = 10.0
-_REQUEST = {
-    "messages": [{"role": "user", "content": "Say in one short sentence that you are ready."}],
-    "max_tokens": 32,
-    "temperature": 0,
-    "stream": True,
-    "cache_prompt": False,
-}
+_PROMPT = "Say in one short sentence that you are ready."
+_ANSWER_TOKENS = 32
 _SIGNALS = {
     9: (
         "was killed: most likely the kernel ran out of memory",
@@ -55,6 +52,7 @@ class Proof:
     ready_s: float | None
     memory: tuple[serverlog.Buffer, ...]
     resident_bytes: int
+    drafted: Drafted | None = None  # of speculation, where it was planned
 
 
 def await_ready(host: Host, spec: Spec, progress: Progress) -> None:
@@ -101,29 +99,40 @@ def failure(lines: Sequence[str], exit: str | None, name: str) -> OrinError:
 def verify(host: Host, spec: Spec, progress: Progress) -> Proof:
     """Prove a server that is ready. Raises OrinError when it gives no answer or something differs from the spec."""
     progress(None, "asking for a completion")
-    text, timings, first_token_s = _complete(host, spec)
+    hint = f"orin-deploy logs --name {spec.name}"
+    headers = service.auth_headers(spec)
+    try:
+        answer = service.chat(host, spec.service.endpoint, _PROMPT, _ANSWER_TOKENS, headers, hint=hint)
+    except OrinError as error:
+        raise _ended(host, spec) or error from error
+    if not answer.text.strip():
+        raise OrinError("the completion is not whole: it is empty", hint)
     progress(None, "reading back what took effect")
     state = service.inspect(host, spec)
     lines = service.log_lines(host, spec.name)
-    slots = _slots(host, spec)
+    slots = service.slots(host, spec)
     contexts = None if slots is None else [int(slot["n_ctx"]) for slot in slots]
-    found = (*differences(spec, state, contexts, lines), *_speculation(spec, slots))
+    found = tuple(differences(spec, state, contexts, lines))
     if found or state.status.pid is None:
-        raise OrinError(
-            f"the service step's read-back differs: {'; '.join(found) or 'the server is gone'}",
-            f"orin-deploy logs --name {spec.name}",
-        )
+        raise OrinError(f"the service step's read-back differs: {'; '.join(found) or 'the server is gone'}", hint)
+    drafted = None
+    if spec.draft is not None:
+        if idle := tuple(drafting.active(spec.draft, slots, lines)):
+            raise NotDrafting(f"the service step's read-back differs: {'; '.join(idle)}", hint)
+        progress(None, "asking for drafted tokens")
+        drafted = drafting.prove(host, spec, spec.draft, answer.timings.drafted, answer.timings.accepted)
     return Proof(
         pid=state.status.pid,
-        answer=text.strip(),
-        prompt_tokens=int(timings["prompt_n"]),
-        prompt_per_s=float(timings["prompt_per_second"]),
-        generated_tokens=int(timings["predicted_n"]),
-        generated_per_s=float(timings["predicted_per_second"]),
-        first_token_s=first_token_s,
+        answer=answer.text.strip(),
+        prompt_tokens=answer.timings.prompt_tokens,
+        prompt_per_s=answer.timings.prompt_per_s,
+        generated_tokens=answer.timings.generated_tokens,
+        generated_per_s=answer.timings.generated_per_s,
+        first_token_s=answer.first_token_s,
         ready_s=serverlog.seconds_to_ready(lines),
         memory=serverlog.memory_rows(lines),
         resident_bytes=sum(procfs.memory(state.status.pid, host.path("/proc")).values()),
+        drafted=drafted,
     )
 
 
@@ -197,44 +206,14 @@ def _offload(spec: Spec, lines: Sequence[str]) -> Iterator[str]:
         yield "no model buffer is on a CUDA device"
 
 
-def _speculation(spec: Spec, slots: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
-    """A server whose draft it cannot use says so in its log and serves on without it."""
-    if spec.draft is not None and not (slots and all(slot.get("speculative") for slot in slots)):
-        yield f"the server does not speculate, planned {spec.draft.kind}"
-
-
-def _slots(host: Host, spec: Spec) -> list[dict[str, Any]] | None:
-    """What the server says of each slot, or None when it does not show its slots."""
-    reply = host.http("GET", f"{spec.service.endpoint}/slots", headers=service.auth_headers(spec))
-    slots = reply.json() if reply is not None and reply.status == 200 else None
-    return slots if isinstance(slots, list) else None
-
-
-def _complete(host: Host, spec: Spec) -> tuple[str, dict[str, Any], float]:
-    """Text, the server's timings, and seconds until the first token of a real chat completion."""
-    from http.client import HTTPException
-
-    url = f"{spec.service.endpoint}/v1/chat/completions"
-    began = host.monotonic()
-    text, first, timings, finish = "", None, None, None
-    try:
-        for event in host.events(url, _REQUEST, headers=service.auth_headers(spec)):
-            choice = (event.get("choices") or [{}])[0]
-            delta = choice.get("delta") or {}
-            # A thinking model may spend all of a short answer on its thoughts.
-            words = (delta.get("reasoning_content") or "") + (delta.get("content") or "")
-            first = host.monotonic() - began if first is None and words else first
-            text += words
-            finish = choice.get("finish_reason") or finish
-            timings = event.get("timings") or timings
-    except (OSError, ValueError, HTTPException) as error:
-        raise OrinError(f"the completion failed: {error}", f"orin-deploy logs --name {spec.name}") from error
-    if not text.strip() or first is None or finish not in ("stop", "length") or timings is None:
-        raise OrinError(
-            f"the completion is not whole: {len(text)} characters, finish reason {finish}",
-            f"orin-deploy logs --name {spec.name}",
-        )
-    return text, timings, first
+def _ended(host: Host, spec: Spec) -> OrinError | None:
+    """The reason in the log of a server that ended over its first request; None for one that still runs."""
+    for _ in range(_ENDS_WITHIN_POLLS):
+        now = service.status(host, spec.name)
+        if now.state in (BACKING_OFF, FAILED):
+            return failure(service.log_lines(host, spec.name), now.exit, spec.name)
+        host.sleep(_POLL_S)
+    return None
 
 
 def _too_slow(host: Host, spec: Spec, seconds: float) -> OrinError:

@@ -4,7 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orin_deploy.doctor import arch, build, container, cpus, gguf, gpu, jtop, power, server, toolchain, trials, units
+from orin_deploy.doctor import (
+    arch,
+    bench,
+    build,
+    cache,
+    container,
+    cpus,
+    flags,
+    gguf,
+    gpu,
+    jtop,
+    memory,
+    memory_lack,
+    power,
+    server,
+    speculation,
+    start,
+    toolchain,
+    trials,
+    units,
+)
 from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import SEVERITY, Finding
 
@@ -47,6 +67,42 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("service.ordering-cycle", units.ordering_cycle),
     ("tune.telemetry-gap", trials.telemetry_gap),
     ("tune.objective", trials.objective),
+    ("bench.unlike-records", bench.unlike_records),
+    ("tune.noisy", bench.noisy),
+    ("tune.cache-state-differs", trials.cache_state_differs),
+    ("upgrade.rollback-to-last-good", trials.rollback),
+    ("mem.vmm-reserve", memory_lack.vmm_reserve),
+    ("mem.cotenant-nvml-assert", memory_lack.nvml_assert),
+    ("mem.does-not-fit", memory_lack.does_not_fit),
+    ("mem.fit-double-count", memory_lack.fit_double_count),
+    ("mem.fragmented", memory_lack.fragmented),
+    ("mem.swapping-during-decode", memory_lack.swapping),
+    ("mem.reading-implausible", memory.reading_implausible),
+    ("mem.prompt-cache-too-big", memory.prompt_cache_too_big),
+    ("mem.zram-and-desktop", memory.zram_and_desktop),
+    ("mem.budget-from-memavailable", memory.budget_from_available),
+    ("service.memlock", memory.memlock),
+    ("kv.v-quant-needs-fa", cache.v_quant_needs_flash_attention),
+    ("kv.quant-slower-keep-f16", cache.quant_slower),
+    ("ctx.too-big", cache.context_too_big),
+    ("ctx.always-explicit", cache.always_explicit),
+    ("flags.invalid-argument", flags.invalid_argument),
+    ("profile.unknown-key", flags.unknown_key),
+    ("flags.duplicate", flags.duplicate),
+    ("flags.arity", flags.arity),
+    ("flags.enum-translated", flags.enum_translated),
+    ("flags.prefer-common-spelling", flags.common_spelling),
+    ("spec.vocab-mismatch", speculation.vocab_mismatch),
+    ("spec.vocab-type-mismatch", speculation.vocab_type_mismatch),
+    ("ctx.prompt-too-long", speculation.prompt_too_long),
+    ("spec.low-acceptance", speculation.low_acceptance),
+    ("spec.kind-missing", speculation.kind_missing),
+    ("spec.draft-ctx-smaller", speculation.draft_ctx_smaller),
+    ("spec.per-workload", speculation.per_workload),
+    ("spec.disable-when-slower", speculation.disable_when_slower),
+    ("service.start-timeout", start.start_timeout),
+    ("service.readiness", start.readiness),
+    ("service.group-video", start.group_video),
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from orin_deploy.doctor import states
+from orin_deploy.doctor import bench, memory_claims, speculation_claims, states
 from orin_deploy.doctor.boards import board_of
 from orin_deploy.doctor.evidence import Claims
 from orin_deploy.facts import cpu
@@ -39,18 +39,22 @@ def claims(document: Any) -> Claims:
     """What a document says, by its shape: our own records and facts, a GGUF header, a manifest, or plain facts."""
     if isinstance(document, list):
         tools = tuple(tool for item in document if (tool := _tool(item)) is not None)
-        return {"cmakes": tools, **states.of_list(document)}
+        found = {"cmakes": tools, **states.of_list(document), **memory_claims.of_list(document)}
+        return found | speculation_claims.of_list(document) | bench.of_list(document)
     if not isinstance(document, Mapping):
         return {}
     if any(isinstance(key, str) and key.startswith(("general.", "tokenizer.ggml.")) for key in document):
-        return {"header": dict(document)}
+        return {"header": dict(document), **speculation_claims.of_header(document)}
     if isinstance(document.get("spec"), Mapping):
         return of_record(document)
     if isinstance(document.get("toolchain"), Mapping) and isinstance(document.get("cpu"), Mapping):
         return of_device(document)
     if _is_manifest(document):
         return _manifest(document)
-    return {**states.of_table(document), **_facts(document)}
+    measured = bench.of_table(document)  # the machine of a measurement need not be the one asked about
+    facts = {} if measured else _facts(document)
+    found = {**states.of_table(document), **memory_claims.of_table(document), **facts}
+    return found | speculation_claims.of_table(document) | measured
 
 
 # Facts in people's own words.
@@ -227,9 +231,10 @@ def of_device(device: Mapping[str, Any]) -> Claims:
     found |= {"cpus": present} if present else {}
     found |= states.of_power(_table(device.get("power")))
     names = (field.name for field in dataclasses.fields(Memory))
-    sizes = {name: size for name in names if isinstance(size := memory.get(name), int)}
+    sizes: dict[str, Any] = {name: size for name in names if isinstance(size := memory.get(name), int)}
     if {"total", "available", "free"} <= sizes.keys():
-        found["memory"] = Memory(**sizes)
+        found["memory"] = Memory(**sizes, doubts=_words(memory.get("doubts", ())))
+    found |= memory_claims.of_device(device)
     return found
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orin_deploy.doctor.boards import Board
-from orin_deploy.facts.device import CudaToolkit, Memory, Tool
+from orin_deploy.facts.device import CudaToolkit, Memory, Tenant, Tool
 from orin_deploy.facts.power import PowerTable
+from orin_deploy.facts.vocabulary import Vocabulary
+from orin_deploy.intent import speculation_choice
 
 # Lines of cmake, make, Ninja, nvcc, pip, and compilers.
 _BUILD = re.compile(
@@ -69,6 +71,41 @@ class Sampled:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What a runtime says of a device's memory, in MiB as it says it."""
+
+    device: str
+    total_mib: int
+    free_mib: int
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A revision of the engine that was tried, and whether its smoke test passed."""
+
+    name: str
+    passed: bool
+
+
+@dataclass(frozen=True)
+class CachedTrial:
+    """One measurement in tokens per second, and the page cache there was before it."""
+
+    name: str
+    tps: float
+    cached_mib: float
+
+
+@dataclass(frozen=True)
+class CacheSpeed:
+    """Speeds with one type of KV cache: prompt and generation, tokens per second."""
+
+    kind: str
+    prompt: float
+    generation: float | None
+
+
+@dataclass(frozen=True)
 class Evidence:
     """All that is known about a case. Unknown is None or empty; `cuda_arch` "" is an answer: it was asked and is empty.
 
@@ -114,6 +151,38 @@ class Evidence:
     trials: tuple[Trial, ...] = ()
     samples: tuple[Sampled, ...] = ()
     no_gpu_told: bool = False  # a table about the GPU, or of all there is, in which no GPU stands
+    # Memory.
+    needs: Mapping[str, int] = field(default_factory=dict)  # bytes by purpose that somebody planned
+    holders: tuple[Tenant, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    ram_bytes: int | None = None  # as somebody says it, of a whole module
+    ram_used: int | None = None  # of tegrastats, with its total
+    ram_total: int | None = None
+    largest_block: int | None = None
+    swap_rates: tuple[tuple[int, int], ...] = ()  # swapped in and out, KiB/s, in order
+    zram_total: int | None = None
+    zram_used: int | None = None
+    boot_target: str | None = None
+    # How the model was to be served.
+    shape: Mapping[str, int] = field(default_factory=dict)  # of a header in plain words: context, blocks, heads
+    ctx_wanted: int | None = None
+    ctx_given: bool | None = None  # whether a profile names a context
+    kv_limit_bytes: int | None = None
+    kv_v: str | None = None  # the type of the values' cache that a profile asks for
+    flash_attn: str | None = None
+    kv_speeds: tuple[CacheSpeed, ...] = ()
+    cached_trials: tuple[CachedTrial, ...] = ()
+    revisions: tuple[Revision, ...] = ()  # oldest first
+    measured: tuple[tuple[tuple[str, str], ...], ...] = ()  # the conditions of each measurement
+    repeats: tuple[tuple[float, ...], ...] = ()  # of one measurement
+    # Drafts, flags and starts.
+    commands: tuple[tuple[str, ...], ...] = ()  # that start a server
+    settings: tuple[tuple[str, str], ...] = ()  # of a profile, as written
+    vocabularies: tuple[Vocabulary, ...] = ()
+    arms: tuple[speculation_choice.Trial, ...] = ()
+    workload: str | None = None
+    probes: tuple[tuple[str, int], ...] = ()  # an endpoint's paths and the statuses they gave
+    storage_mb_s: float | None = None
     # What was wished and built.
     wants_cuda: bool | None = None
     cuda_arch: str | None = None

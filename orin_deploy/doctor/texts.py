@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from orin_deploy.doctor import states
+from orin_deploy.doctor import memory_claims, speculation_claims, states
 from orin_deploy.doctor.boards import board_of
 from orin_deploy.doctor.documents import toolkit, version
 from orin_deploy.doctor.evidence import Claims, Listed, Log
@@ -46,6 +46,8 @@ def claims(name: str, text: str) -> Claims:
         "logs": (Log(name, lines),),
         **said(text),
         **states.of_text(text),
+        **memory_claims.of_text(text),
+        **speculation_claims.of_text(text),
         **_listing(lines),
         **_architectures(lines),
     }
@@ -73,8 +75,10 @@ def _memory(text: str) -> Claims:
     info = memory.meminfo(text)
     if not {"MemTotal", "MemAvailable"} <= info.keys():
         return {}
-    swap = {"swap_total": info.get("SwapTotal", 0), "swap_free": info.get("SwapFree", 0)}
-    return {"memory": Memory(info["MemTotal"], info["MemAvailable"], info.get("MemFree", 0), **swap)}
+    info, doubts = memory.plausible(info)
+    total, available, free = (info.get(name, 0) for name in ("MemTotal", "MemAvailable", "MemFree"))
+    swap, swap_free = info.get("SwapTotal", 0), info.get("SwapFree", 0)
+    return {"memory": Memory(total, available, free, swap_total=swap, swap_free=swap_free, doubts=doubts)}
 
 
 def _listing(lines: tuple[str, ...]) -> Claims:

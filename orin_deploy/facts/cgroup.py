@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from orin_deploy.host.machine import Machine
 
 ROOT = "/sys/fs/cgroup"
@@ -14,6 +16,22 @@ def own_folders(machine: Machine, controller: str) -> tuple[str, ...]:
     namespace shows the path as "/", and without a namespace the path is not below the mount, so only the top exists.
     """
     return folders(machine.read("/proc/self/cgroup") or "", controller)
+
+
+def service_folders(machine: Machine, controller: str) -> tuple[str, ...]:
+    """The folders of the group in which systemd starts a new service of ours, up to the top; empty without systemd.
+
+    As root that is system.slice. A user's services lie in app.slice below the user's own manager, which is known from
+    our own group when we are below it too.
+    """
+    text = machine.read("/proc/self/cgroup") or ""
+    own = folders(text, controller)
+    if not own or not machine.exists("/run/systemd/system"):
+        return ()
+    if re.search(r"^Uid:\s+\d+\s+0\b", machine.read("/proc/self/status") or "", re.MULTILINE):
+        return _upwards(own[-1], "system.slice")
+    manager = next((folder for folder in own if re.search(r"/user@\d+\.service$", folder)), None)
+    return _upwards(own[-1], f"{manager.removeprefix(own[-1])}/app.slice") if manager else ()
 
 
 def folders(text: str, controller: str) -> tuple[str, ...]:

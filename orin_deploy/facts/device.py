@@ -37,7 +37,12 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes, from /proc/meminfo and the cgroup. `cgroup_limit` is the tightest limit on the path to the root."""
+    """Bytes, from /proc/meminfo and the control groups.
+
+    `cgroup_limit` is the tightest limit on the path from our own group to the root, `service_limit` that on the path
+    from `service_group`, the one in which systemd would start a service of ours. `doubts` tells, in words, which
+    readings were implausible and what was taken instead.
+    """
 
     total: int
     available: int
@@ -49,6 +54,32 @@ class Memory:
     hugepages_free: int = 0
     cgroup_limit: int | None = None
     cgroup_used: int | None = None
+    cached: int = 0  # page cache that can be dropped
+    zram_used: int = 0  # bytes swapped out to zram, before compression
+    largest_block: int | None = None  # the largest free block of contiguous memory ("lfb"), and how many there are
+    largest_blocks: int = 0
+    service_group: str | None = None
+    service_limit: int | None = None
+    service_used: int | None = None
+    doubts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """Somebody else who holds memory: "desktop", "deployment", "container", "gpu" or "process".
+
+    `bytes` is what would be free without it: its processes' own pages (no files, nothing shared) and, where it can be
+    read, the GPU memory that no resident size shows; `gpu_bytes` is that part, None where it is not known.
+    `promised_bytes` is what a deployment of ours was planned to take and has not taken yet.
+    """
+
+    kind: str
+    name: str
+    bytes: int
+    gpu_bytes: int | None = None
+    promised_bytes: int = 0
+    pids: tuple[int, ...] = ()
+    unit: str | None = None  # the systemd service it runs in; of a container, what runs it ("docker", "podman" …)
 
 
 @dataclass(frozen=True)
@@ -123,3 +154,5 @@ class Device:
     container: str | None  # "docker", "podman", "lxc", "systemd-nspawn", "kubernetes" or None
     assumed: str | None = None
     power: PowerState | None = None  # on a Jetson: modes, tools, the active mode
+    tenants: tuple[Tenant, ...] = ()  # who else holds memory, the largest first
+    tenants_unread: str | None = None  # what of them cannot be read, and why

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import Struct
+from struct import error as struct_error
 
 from orin_deploy.errors import Exit
 from orin_deploy.facts import not_a_model
@@ -16,6 +17,31 @@ from orin_deploy.facts.gguf_walk import Vocabulary, Window, read_alignment, read
 from orin_deploy.facts.not_a_model import NotAModel
 
 _PART = re.compile(r"^(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf$")
+_LENGTH = Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Where the texts of a vocabulary's tokens stand; they are read when they are asked for."""
+
+    count: int
+    start: int
+    end: int
+    read: Callable[[int, int], bytes]  # (offset, length), of the file or by a range
+
+    def texts(self) -> list[bytes]:
+        """Each token's text; raises NotAModel when the file is no longer the one whose header was read."""
+        body, position, found = self.read(self.start, self.end - self.start), 0, []
+        try:
+            for _ in range(self.count):
+                (length,) = _LENGTH.unpack_from(body, position)
+                position += 8 + length
+                found.append(body[position - length : position])
+        except struct_error:
+            position = -1
+        if position != len(body) or position != self.end - self.start:
+            raise NotAModel("gguf.corrupt", "the model's file changed while it was read", "run the same command again")
+        return found
 
 
 @dataclass(frozen=True)
@@ -31,6 +57,7 @@ class Header:
     file_bytes: int | None
     promised_bytes: int  # where the last tensor ends: a shorter file is truncated
     vocab_fingerprint: str | None  # sha256 over token texts, their types, special ids, and the tokenizer's names
+    tokens: Tokens | None = field(default=None, compare=False, repr=False)
 
     @property
     def split_no(self) -> int:
@@ -84,7 +111,16 @@ def read_file(path: Path, *, fingerprint: bool = True) -> Header:
         why = getattr(error, "strerror", None) or str(error)
         raise NotAModel("gguf.unreadable", f"{path} cannot be read: {why}", "check its permissions") from None
     check_name(header, label)
-    return header
+    return header if header.tokens is None else replace(header, tokens=replace(header.tokens, read=_reader(path)))
+
+
+def _reader(path: Path) -> Callable[[int, int], bytes]:
+    def read(offset: int, length: int) -> bytes:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    return read
 
 
 def read_set(path: Path) -> tuple[Header, ...]:
@@ -137,7 +173,9 @@ def read_ranges(read: Callable[[int, int], bytes], size: int | None, label: str,
     if size is not None and size < promised:
         raise truncated(label, size, promised)
     digest = vocabulary.digest(metadata) if vocabulary else None
-    return Header(label, version, metadata, tensors, data_offset, alignment, size, promised, digest)
+    header = Header(label, version, metadata, tensors, data_offset, alignment, size, promised, digest)
+    span = vocabulary.spans.get(Vocabulary.ARRAYS[0]) if vocabulary else None
+    return header if span is None else replace(header, tokens=Tokens(header.n_vocab, *span, read))
 
 
 def check_name(header: Header, name: str) -> None:

@@ -99,9 +99,12 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self.bodies: dict[str, str] = {}
+        self.spans: dict[str, tuple[int, int]] = {}  # where in the file an array's elements begin and end
 
-    def add(self, key: str, body: bytes | bytearray) -> None:
-        self.bodies[key] = hashlib.sha256(body).hexdigest()
+    def add(self, key: str, window: Window, start: int) -> None:
+        """Take the array that has just been walked over."""
+        self.bodies[key] = hashlib.sha256(window.data[start : window.position]).hexdigest()
+        self.spans[key] = (start, window.position)
 
     def digest(self, metadata: dict[str, Value]) -> str | None:
         """The fingerprint, or None for a file without a vocabulary."""
@@ -128,7 +131,7 @@ def read_metadata(window: Window, count: int, vocabulary: Vocabulary | None) -> 
             start = window.position
             metadata[key] = _array(window, key, kind, length)
             if vocabulary and key in vocabulary.ARRAYS:
-                vocabulary.add(key, window.data[start : window.position])
+                vocabulary.add(key, window, start)
         else:
             metadata[key] = _scalar(window, key, kind)
     return metadata

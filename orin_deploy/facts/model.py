@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from itertools import takewhile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
-from orin_deploy.facts.gguf import Header, read_set
-from orin_deploy.facts.gguf_types import FILE_TYPES, Tensor
+from orin_deploy.facts.blocks import Block, read_blocks
+from orin_deploy.facts.gguf import Header, read_file, read_set
+from orin_deploy.facts.gguf_types import FILE_TYPES
 from orin_deploy.facts.layers import Layer, read_layers
 from orin_deploy.facts.not_a_model import NotAModel
-from orin_deploy.facts.repack import KEPT, Matrices, can_repack
+from orin_deploy.facts.tensors import Tensors, repackable_bytes
 
 # They load, but answer no chat: encoders, and what rides along with a model.
 _ENCODERS = ("bert", "t5encoder", "gemma-embedding", "wavtokenizer")
 _COMPANIONS = ("clip", "adapter", "mmproj")
 
+# Elements: a hundred times what the largest models have, except for the context, which upstream keeps in 32 bits.
+_MOST = {
+    "context_length": (1 << 31) - 1,
+    "embedding_length": 1 << 22,
+    "feed_forward_length": 1 << 24,
+    "expert_feed_forward_length": 1 << 24,
+    "attention.head_count": 1 << 16,
+    "attention.head_count_kv": 1 << 16,
+    "attention.key_length": 1 << 16,
+    "attention.value_length": 1 << 16,
+    "attention.sliding_window": (1 << 32) - 1,
+}
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What the built engine itself says of a model whose architecture no rule here knows, in bytes: the weights, what
+    a sequence keeps, a cell of an f16 cache, and the compute buffer."""
+
+    weights: int
+    sequence: int
+    cell: float
+    compute: int
+
 
 @dataclass(frozen=True)
 class Model:
-    """Sizes are elements unless the name says bytes. `layers` has one entry a block, in order.
+    """Sizes are elements unless the name says bytes. `layers` has one entry a block that the model
+    itself runs, in order.
 
     `known_from` is "header" or "catalogue"; from the catalogue only, `tensor_bytes` is the file's size and
     `vocab_fingerprint` is None.
@@ -56,7 +81,12 @@ class Model:
     repackable_bytes: int = 0  # tensors that the CPU backend may copy into its own layout
     tensor_types: tuple[tuple[str, int], ...] = ()  # (type name, bytes), largest first
     parts: int = 1
-    matrices: tuple[Matrices, ...] = ()  # weights the engine multiplies by; empty when unknown
+    n_embd_out: int = 0  # width of what the last layer gives to a draft; 0: n_embd
+    target_layers: tuple[int, ...] = ()  # of a draft: the target's layers whose input it reads
+    nextn: tuple[Layer, ...] = ()  # blocks behind the layers that only predict further tokens
+    blocks: tuple[Block, ...] = ()  # what layers and nextn are made of, in the file's order; empty when unknown
+    projected: Projected | None = None  # only of an architecture that is not known here, once its engine is built
+    tensors: Tensors | None = field(default=None, compare=False, repr=False)  # None when unknown
 
     @property
     def n_layer(self) -> int:
@@ -79,9 +109,20 @@ def from_file(path: Path) -> Model:
     return from_header(first, f"file:{path}", rest=rest)
 
 
+def projector_bytes(path: str | None) -> int:
+    """Bytes of the tensors of a multimodal projector (--mmproj), 0 where there is none or the file is not there yet.
+
+    Raises NotAModel for a file that is no GGUF.
+    """
+    if path is None or not Path(path).is_file():
+        return 0
+    return sum(tensor.bytes for tensor in read_file(Path(path), fingerprint=False).tensors)
+
+
 def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) -> Model:
     """The model a header describes; `rest` are the headers of parts 2 to N of a split set. Raises NotAModel."""
     architecture = _architecture(header)
+    _check_sizes(header, architecture)
     parts = (header, *rest)
     if len(parts) < header.split_count:
         raise NotAModel(
@@ -96,10 +137,11 @@ def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) 
         )
     sizes = {tensor.name: tensor for tensor in tensors}
     embedding, output = sizes.get("token_embd.weight"), sizes.get("output.weight")
+    blocks = read_layers(header, architecture, _needed(header, f"{architecture}.block_count"))
+    table = Tensors(tuple(part.tensors for part in parts), architecture, len(blocks.layers))
     types = Counter[str]()
     for tensor in tensors:
         types[tensor.type] += tensor.bytes
-    matrices = _matrices(tensors)
     expert_ff = _largest(header, f"{architecture}.expert_feed_forward_length")
     return Model(
         reference=reference,
@@ -113,7 +155,7 @@ def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) 
         n_embd=_needed(header, f"{architecture}.embedding_length"),
         n_ff=_largest(header, f"{architecture}.feed_forward_length") or expert_ff,
         n_head=_largest(header, f"{architecture}.attention.head_count"),
-        layers=read_layers(header, architecture, _needed(header, f"{architecture}.block_count")),
+        layers=blocks.layers,
         n_vocab=header.n_vocab or (embedding.dims[-1] if embedding else 0),
         n_ctx_train=_needed(header, f"{architecture}.context_length"),
         tokenizer=header.text("tokenizer.ggml.model"),
@@ -123,23 +165,19 @@ def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) 
         rope_base=_float(header, f"{architecture}.rope.freq_base"),
         n_expert=_largest(header, f"{architecture}.expert_count"),
         n_expert_used=_largest(header, f"{architecture}.expert_used_count"),
-        sliding_window=_largest(header, f"{architecture}.attention.sliding_window"),
+        sliding_window=blocks.window,
         token_embd_bytes=embedding.bytes if embedding else 0,
         output_bytes=output.bytes if output else 0,
         largest_tensor_bytes=max(tensor.bytes for tensor in tensors),
-        repackable_bytes=sum(group.bytes for group in matrices if can_repack(group, None)),
+        repackable_bytes=repackable_bytes(table),
         tensor_types=tuple(types.most_common()),
         parts=len(parts),
-        matrices=matrices,
+        n_embd_out=_width_out(header, architecture),
+        target_layers=_integers(header, f"{architecture}.target_layers"),
+        nextn=blocks.nextn,
+        blocks=read_blocks(header, architecture, tensors, _needed(header, f"{architecture}.block_count")),
+        tensors=table,
     )
-
-
-def repacked_bytes(model: Model, cpu_features: Set[str], kept: Sequence[str] = KEPT) -> int:
-    """Bytes of weights that the CPU backend copies into a layout of its own, given the CPU's features (ggml's names).
-
-    `kept` picks by what becomes of the file's copy, see `Matrices`.
-    """
-    return sum(group.bytes for group in model.matrices if group.kept in kept and can_repack(group, cpu_features))
 
 
 def _architecture(header: Header) -> str:
@@ -159,6 +197,16 @@ def _architecture(header: Header) -> str:
             "give a language model",
         )
     return architecture
+
+
+def _check_sizes(header: Header, architecture: str) -> None:
+    """Raise NotAModel for sizes that no model has: damage, for which memory must not be reckoned."""
+    for name, most in _MOST.items():
+        claimed = _largest(header, f"{architecture}.{name}")
+        if claimed > most:
+            raise NotAModel(
+                "gguf.corrupt", f"{header.label} claims a {architecture}.{name} of {claimed}", "fetch the model again"
+            )
 
 
 def _needed(header: Header, key: str) -> int:
@@ -181,32 +229,15 @@ def _float(header: Header, key: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _matrices(tensors: Sequence[Tensor]) -> tuple[Matrices, ...]:
-    """Weights grouped by what decides whether the CPU backend repacks them, and what becomes of the file's copy then.
-
-    A token embedding is only looked up, not multiplied by, unless it is the output matrix as well.
-    """
-    tied = not any(tensor.name == "output.weight" for tensor in tensors)
-    edges = {*_edge(tensors), *_edge(tensors[::-1])}
-    groups = Counter[tuple[str, int, str]]()
-    for tensor in tensors:
-        if _is_matrix(tensor) and (tied or not _is_embedding(tensor)):
-            rows = next(multiple for multiple in (8, 4, 1) if tensor.dims[1] % multiple == 0)
-            kept = "looked up" if _is_embedding(tensor) else "dropped" if tensor.name in edges else "mapped"
-            groups[tensor.type, rows, kept] += tensor.bytes
-    return tuple(Matrices(*group, size) for group, size in groups.most_common())
+def _integers(header: Header, key: str) -> tuple[int, ...]:
+    value = header.metadata.get(key)
+    return tuple(item for item in value if isinstance(item, int)) if isinstance(value, tuple) else ()
 
 
-def _edge(tensors: Sequence[Tensor]) -> list[str]:
-    """The names of the first tensors, as far as they are matrices of one type."""
-    first = tensors[0].type
-    alike = takewhile(lambda each: _is_matrix(each) and not _is_embedding(each) and each.type == first, tensors)
-    return [tensor.name for tensor in alike]
-
-
-def _is_matrix(tensor: Tensor) -> bool:
-    return len(tensor.dims) >= 2 and tensor.name.endswith(".weight")
-
-
-def _is_embedding(tensor: Tensor) -> bool:
-    return tensor.name == "token_embd.weight"
+def _width_out(header: Header, architecture: str) -> int:
+    """llama_hparams::n_embd_out, 0 where it is n_embd: two architectures keep several streams side by side."""
+    if architecture in ("deepseek4", "qwen4exp"):
+        return _largest(header, f"{architecture}.hyper_connection.count") * _largest(
+            header, f"{architecture}.embedding_length"
+        )
+    return _largest(header, f"{architecture}.embedding_length_out")

@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
 
-KEPT = ("looked up", "mapped", "dropped")
-
-
-@dataclass(frozen=True)
-class Matrices:
-    """Weights of one tensor type; `rows` is 8, 4 or 1: the largest of these that divides their number of rows.
-
-    `kept` says what becomes of the copy in the file once they are repacked: "looked up" (the token embedding that is
-    the output matrix too needs both layouts), "mapped" (it lies between others that stay), "dropped" (it lies at the
-    file's edge and leaves the mapping).
-    """
-
-    type: str
-    rows: int
-    kept: str
-    bytes: int
-
+from orin_deploy.facts.gguf_types import Tensor
 
 _INT8, _DOTPROD = frozenset({"NEON", "MATMUL_INT8"}), frozenset({"NEON", "DOTPROD"})
 _AVX2, _AVX512 = frozenset({"AVX2"}), frozenset({"AVX512"})
@@ -40,9 +23,9 @@ _LAYOUTS: dict[str, tuple[tuple[frozenset[str], int], ...]] = {
 }
 
 
-def can_repack(matrices: Matrices, features: Set[str] | None) -> bool:
-    """Whether a CPU with these features repacks them; None asks whether any CPU does."""
+def can_repack(tensor: Tensor, features: Set[str] | None) -> bool:
+    """Whether a CPU with these features repacks a matrix; None asks whether any CPU does."""
     return any(
-        matrices.rows % rows == 0 and (features is None or needed <= features)
-        for needed, rows in _LAYOUTS.get(matrices.type, ())
+        tensor.dims[1] % rows == 0 and (features is None or needed <= features)
+        for needed, rows in _LAYOUTS.get(tensor.type, ())
     )

@@ -21,6 +21,7 @@ from orin_deploy.host.machine import Machine
 if TYPE_CHECKING:
     from orin_deploy.host.meters import Meters
     from orin_deploy.host.stream import Lines
+    from orin_deploy.host.trial import Trial
 
 __all__ = ["Host", "Machine", "Progress"]
 
@@ -120,6 +121,18 @@ class Host(Machine):
         from orin_deploy.host.stream import Lines
 
         return Lines((self.which(argv[0]) or argv[0], *argv[1:]), self.environ)
+
+    def trial(self, launch: str | Path) -> Trial:
+        """Start the server of a launch file for as long as this program runs; see `trial.Trial`. Close it."""
+        from orin_deploy.host.trial import Trial
+
+        return Trial(self, self.path(launch))
+
+    def free_port(self) -> int:
+        """A loopback port that nobody has at this moment."""
+        from orin_deploy.host import trial
+
+        return trial.free_port()
 
     def meters(self) -> Meters | None:
         """What psutil tells of this machine; None when the root is another one, or psutil fails."""

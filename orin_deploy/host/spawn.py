@@ -47,14 +47,16 @@ class Child:
         out.close()
 
 
+def die_with(parent: int) -> None:
+    """Make the kernel kill this process when `parent`, its parent, is gone; ends it where that is so already."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def spawn(argv: list[str], env: dict[str, str], selector: Selector, write: Writer) -> Child:
     """Start a process that dies with this one. Raises OSError when there is no such program."""
     supervisor = os.getpid()
-
-    def die_with_the_supervisor() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != supervisor:
-            os._exit(1)
 
     process = subprocess.Popen(
         argv,
@@ -63,7 +65,7 @@ def spawn(argv: list[str], env: dict[str, str], selector: Selector, write: Write
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=die_with_the_supervisor,
+        preexec_fn=lambda: die_with(supervisor),
     )
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)

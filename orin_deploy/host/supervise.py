@@ -99,8 +99,8 @@ class Supervisor:
         self.exit: str | None = None
         self.ready: int | None = None
 
-    def run(self, ready: int) -> None:
-        """Supervise to the end. A byte on the descriptor `ready` says that the first state is on disk."""
+    def run(self, ready: int | None) -> None:
+        """Supervise to the end. A byte on the descriptor `ready`, if any, says that the first state is on disk."""
         self.ready = ready
         self._listen_to_signals()
         if (old := read_state(self.path)) is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from orin_deploy.errors import Refused
 from orin_deploy.facts.model import Model
+from orin_deploy.intent.draft_rows import draft_rows
 from orin_deploy.intent.engine_rows import Row, engine_rows
 from orin_deploy.intent.process_rows import process_rows
 from orin_deploy.intent.serving import STEP, Serving
@@ -43,7 +44,7 @@ def estimate(
     """
     if serving.cache_ram_mib < 0:
         raise Refused("a prompt cache without a limit fits no budget", "--set cache_ram=0, or a number of MiB")
-    rows = (*engine_rows(model, serving), *process_rows(model, serving), *extra)
+    rows = (*engine_rows(model, serving), *draft_rows(model, serving), *process_rows(model, serving), *extra)
     return Budget((*rows, Row("reserve", reserve_bytes, "left to the system")), limit_bytes, limit_source)
 
 

@@ -16,6 +16,8 @@ from orin_deploy.intent.spec import Build, Source
 
 TARGETS = ("llama-server", "llama-bench", "llama-quantize", "llama-fit-params", "ggml-rpc-server", "llama-cli")
 
+_NO_TESTS = "-DLLAMA_BUILD_TESTS=OFF"
+
 GIB = 1024**3
 
 # One nvcc job compiling flash attention took 0.7 GB at 87 alone (facts/llamacpp.md section 10); older toolkits and
@@ -78,7 +80,7 @@ def resolve(device: Device, values: Values, *, data: str, arch: str | None, tool
         warnings=_warnings(source, toolkit),
     )
     key = _key(build, device, toolkit, native)
-    return replace(build, key=key, folder=f"{data}/engines/{key}")
+    return _with_extra_targets(replace(build, key=key, folder=f"{data}/engines/{key}"), values)
 
 
 def _external(engine: str, source: Source, cuda: bool, architectures: tuple[str, ...], data: str) -> Build:
@@ -117,6 +119,15 @@ def _architectures(values: Values, arch: str | None) -> tuple[str, ...]:
                 "name it in digits: 87 for Orin, 72 Xavier, 110 Thor; native would ask a driver that a build may lack",
             )
     return names
+
+
+def _with_extra_targets(build: Build, values: Values) -> Build:
+    """Further programs of the same build: they change nothing of it, so its key stays."""
+    names = re.split(r"[;,\s]+", option_text(values, "build.extra_targets", ""))
+    extra = tuple(dict.fromkeys(name for name in names if name and name not in TARGETS))
+    tests = any(name.startswith("test-") for name in extra)
+    cmake = tuple("-DLLAMA_BUILD_TESTS=ON" if tests and word == _NO_TESTS else word for word in build.cmake)
+    return replace(build, targets=(*build.targets, *extra), cmake=cmake)
 
 
 def _require_toolkit(toolkit: CudaToolkit | None, architectures: tuple[str, ...]) -> CudaToolkit:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orin_deploy.errors import UsageError
+from orin_deploy.facts.draft import Drafter
 from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model
 from orin_deploy.intent import reference, schema, yaml_text
@@ -18,16 +19,19 @@ from orin_deploy.intent.yaml_text import Document, Problem, Where
 
 @dataclass(frozen=True)
 class File:
-    """One file of a model: its name below each reference, its bytes, and its hash where that is known."""
+    """One file of a model: its name below each reference, its bytes and its hash where they are known."""
 
     name: str
-    size: int
+    size: int | None
     sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the catalogue. `references` are alternatives in order; `sampling` presets hold option keys."""
+    """A model of the catalogue. `references` are alternatives in order; `sampling` presets hold option keys.
+
+    `drafts` names the entries that can draft for it, the best first; `drafter` says what the model is as a draft.
+    """
 
     name: str
     path: Path
@@ -37,6 +41,8 @@ class Entry:
     files: tuple[File, ...]
     header: dict[str, Any]
     sampling: dict[str, dict[str, float]]
+    drafts: tuple[str, ...] = ()
+    drafter: Drafter | None = None
 
     def alternatives(self) -> tuple[tuple[Reference, ...], ...]:
         """For each place the model can come from, the references of its files in order."""
@@ -44,7 +50,8 @@ class Entry:
 
     def model(self) -> Model:
         """The model as its header will describe it."""
-        told, size = self.header, sum(file.size for file in self.files)
+        told = self.header
+        size = sum(file.size or 0 for file in self.files) or told.get("tensor_bytes", 0)
         layer = Layer(told["n_head_kv"], told["head_size"], told["head_size"])
         return Model(
             reference=str(self.alternatives()[0][0]),
@@ -101,6 +108,9 @@ def _problems(document: Document) -> list[Problem]:
     problems = schema.validate(document, schema.entry_schema(), schema.ENTRY_ROWS, _stranger)
     if problems:
         return problems
+    sized = all("size" in file for file in document.data["files"])
+    if not sized and "tensor_bytes" not in document.data["model"]:
+        problems.append(document.problem(("files",), "lacks a size: give each file's, or model.tensor_bytes"))
     for i, base in enumerate(_listed(document.data["references"])):
         for file in document.data["files"]:
             try:
@@ -135,7 +145,20 @@ def _entry(path: Path, data: dict[str, Any]) -> Entry:
         description=str(data["description"]),
         licence=str(data["licence"]),
         references=tuple(_listed(data["references"])),
-        files=tuple(File(str(file["name"]), file["size"], file.get("sha256")) for file in data["files"]),
+        files=tuple(File(str(file["name"]), file.get("size"), file.get("sha256")) for file in data["files"]),
         header=data["model"],
         sampling=data.get("sampling", {}),
+        drafts=tuple(_listed(data.get("drafts", []))),
+        drafter=_drafter(data["draft"], data["model"]) if "draft" in data else None,
+    )
+
+
+def _drafter(told: dict[str, Any], model: dict[str, Any]) -> Drafter:
+    layers = tuple(told.get("target_layers", ()))
+    return Drafter(
+        kind=str(told["kind"]),
+        block_size=told.get("block_size", 0),
+        target_layers=layers,
+        target_embd=model["n_embd"] if layers else 0,
+        confidence_head=told.get("confidence_head") in (True, "on", None),
     )

@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 from orin_deploy.errors import Refused
 from orin_deploy.facts.cpu import ggml_features
 from orin_deploy.facts.device import MIB, Device
-from orin_deploy.facts.model import Model
-from orin_deploy.intent.budget import Budget, estimate, fit_context
+from orin_deploy.facts.model import Model, projector_bytes
+from orin_deploy.intent.budget import Budget, estimate
+from orin_deploy.intent.engine_rows import Row
+from orin_deploy.intent.limit import SET_LIMIT, file_copy, limit
 from orin_deploy.intent.refusal import refusal
-from orin_deploy.intent.serving import STEP, Serving
+from orin_deploy.intent.room import Room
+from orin_deploy.intent.serving import STEP, Drafting, Serving
 from orin_deploy.intent.spec import Build, Setting
 
 _ROPE_KEYS = ("rope_scaling", "rope_scale", "rope_freq_scale", "rope_freq_base", "yarn_orig_ctx", "override_kv")
 """Options by which a user stretches a model beyond its training context on purpose."""
 
-_FITTED, _SET_LIMIT = "fitted to memory", "memory.limit_mib"
+_FITTED = "fitted to memory"
 
 
 @dataclass(frozen=True)
@@ -38,30 +41,24 @@ def fit(
     device: Device,
     fitted: Fitted | None,
     own_bytes: int,
+    learned: tuple[Row, ...] = (),
+    drafting: Drafting | None = None,
 ) -> tuple[Setting, Budget]:
     """The context as it will be passed and the budget at it.
 
     A context fitted earlier stays while it still fits and nothing but the free memory has changed. Raises Refused
     (exit code 4) with need, limit and the largest context that fits.
     """
-    limit, limit_source = _limit(device, values, own_bytes)
-    reserve = int(str(values["memory.reserve_mib"].value)) * MIB
-    serving = _serving(values, engine)
+    serving = serving_of(values, engine, drafting)
+    room = room_of(device, values, own_bytes, (*file_copy(model, serving), *learned))
     asked = values["ctx_size"]
-
-    def budget(tokens: int) -> Budget:
-        return estimate(
-            model,
-            replace(serving, ctx_size=tokens),
-            reserve_bytes=reserve,
-            limit_bytes=limit,
-            limit_source=limit_source,
-        )
-
     if asked.value == "auto":
-        most = fit_context(model, serving, limit_bytes=limit, reserve_bytes=reserve)
-        most = most or STEP * serving.parallel
-        if fitted is not None and fitted.ctx_size <= most and _same(fitted, budget(fitted.ctx_size)):
+        most = room.most(model, serving) or STEP * serving.parallel
+        if (
+            fitted is not None
+            and fitted.ctx_size <= most
+            and _same(fitted, room.budget(model, serving, fitted.ctx_size))
+        ):
             setting = Setting(fitted.ctx_size, f"{_FITTED}, record {fitted.record}")
         else:
             everything = most >= model.n_ctx_train * serving.slots
@@ -69,38 +66,29 @@ def fit(
     else:
         setting = asked
         _check_training(model, asked, values, serving)
-    tokens = int(str(setting.value))
-    planned = budget(tokens)
+    serving = replace(serving, ctx_size=int(str(setting.value)))
+    planned = room.budget(model, serving)
     if not planned.fits:
-        raise refusal(model, replace(serving, ctx_size=tokens), planned, reserve_bytes=reserve)
+        raise refusal(model, serving, room, device)
     return setting, planned
+
+
+def room_of(device: Device, values: Mapping[str, Setting], own_bytes: int, extra: tuple[Row, ...] = ()) -> Room:
+    """The room on a device; `own_bytes` is what this deployment's running server would give back, `extra` are rows
+    that no context changes."""
+    size, source = limit(device, values, own_bytes)
+    return Room(size, source, int(str(values["memory.reserve_mib"].value)) * MIB, extra)
 
 
 def _same(fitted: Fitted, now: Budget) -> bool:
     """It takes what it took, and nobody has set another limit: what is free moves by itself, a set limit does not."""
     before = (fitted.limit_source, fitted.limit_bytes)
     after = (now.limit_source, now.limit_bytes)
-    set_by_hand = any(source.startswith(_SET_LIMIT) for source, _ in (before, after))
+    set_by_hand = any(source.startswith(SET_LIMIT) for source, _ in (before, after))
     return fitted.total_bytes == now.total_bytes and (not set_by_hand or before == after)
 
 
-def _limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tuple[int, str]:
-    """Bytes that can be had and what bounds them: the tightest of the user's limit, the cgroup's, what is available."""
-    memory = device.memory
-    own = " and what this deployment holds" if own_bytes else ""
-    name = f"MemTotal less idle use ({device.assumed})" if device.assumed else f"MemAvailable{own}"
-    bounds = [(memory.available + own_bytes, name)]
-    if memory.cgroup_limit is not None:
-        bounds.append(
-            (memory.cgroup_limit - (memory.cgroup_used or 0) + own_bytes, f"the cgroup's limit less its use{own}")
-        )
-    asked = values["memory.limit_mib"]
-    if asked.value not in ("auto", None):
-        bounds.append((int(str(asked.value)) * MIB, f"{_SET_LIMIT} ({asked.source})"))
-    return min(bounds)
-
-
-def _serving(values: Mapping[str, Setting], engine: Build) -> Serving:
+def serving_of(values: Mapping[str, Setting], engine: Build, drafting: Drafting | None = None) -> Serving:
     """The options that decide how much memory llama-server takes, at a context still to be chosen."""
 
     def number(key: str, default: int) -> int:
@@ -121,6 +109,8 @@ def _serving(values: Mapping[str, Setting], engine: Build) -> Serving:
         cpu_features=engine.cpu_features,
         ctx_checkpoints=number("ctx_checkpoints", 32),
         swa_full=values["swa_full"].value is True,
+        projector_bytes=projector_bytes(None if values["mmproj"].value is None else str(values["mmproj"].value)),
+        drafting=drafting,
     )
 
 

@@ -53,8 +53,8 @@ class Option:
 
     @property
     def section(self) -> str:
-        """ "server", or the first word of a nested key: "build", "power", "placement", "memory", "service"."""
-        return self.key.partition(".")[0] if "." in self.key else "server"
+        """ "server", "draft" for that key, or a nested key's first word: "build", "placement", "speculation" …"""
+        return self.key.partition(".")[0] if "." in self.key or self.key == "draft" else "server"
 
     @property
     def flags(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -468,6 +468,10 @@ BUILD = (
         "build.jobs", "int", "Compilers at once; auto fits them to free memory.", default="auto",
         auto=True, low=1, high=1024,
     ),
+    Option(
+        "build.extra_targets", "list", "Further programs of the engine; with a test among them its tests are configured.",
+        pattern="[A-Za-z][A-Za-z0-9_-]*", shape="names of its CMake targets such as llama-perplexity",
+    ),
     Option("build.cmake", "map", "Further cmake variables, passed as -DNAME=VALUE."),
 )  # fmt: skip
 
@@ -491,7 +495,11 @@ PLACEMENT = (
     Option("placement.reserve_cpus", "int", "CPUs left to the system.", default=0, low=0, high=1024),
     # Only a draft-simple draft: the other kinds share tensors with the target and stay in its process.
     Option(
-        "placement.draft_cpus", "str", "CPUs of a process of the draft's own; none keeps the draft in the server.",
+        "placement.draft", "enum", "Where the draft computes: in the server, or in a process of its own.",
+        default="auto", choices=("inline", "process", "auto"),
+    ),
+    Option(
+        "placement.draft_cpus", "str", "CPUs of a process of the draft's own; none leaves it to placement.draft.",
         default="none", pattern=f"none|auto|{CPUS}", shape='none, auto, or CPU numbers such as "8-11"',
     ),
     Option(
@@ -501,6 +509,17 @@ PLACEMENT = (
     Option(
         "placement.draft_port", "int", "Loopback port of the draft's own process.", default=50052, low=1, high=65535,
     ),
+)  # fmt: skip
+
+DRAFT = (
+    # Not llama-server's --draft of old, which was a number of tokens.
+    Option(
+        "draft", "str", "The draft: a model reference, auto, optional, none, or a kind that needs no draft model.",
+        default="none", choices=("auto", "optional", "none"), shape="a model reference or a kind such as ngram-mod",
+    ),
+    Option("speculation.workload", "map", "What is served most: a workload's name and its weight."),
+    Option("speculation.concurrency", "int", "Requests at once that it must pay for.", default=1, low=1, high=256),
+    Option("speculation.measure_s", "int", "Seconds draft=auto may measure; 0: use records only.", default=180, low=0, high=86400),
 )  # fmt: skip
 
 MEMORY = (
@@ -528,31 +547,167 @@ SERVICE = (
 )  # fmt: skip
 
 SERVER = (*LOADING, *LOGGING, *(replace(row, cost="request") for row in SAMPLING), *SPECULATION, *SERVING)
-OWN = (*(replace(row, cost="rebuild") for row in BUILD), *POWER, *PLACEMENT, *MEMORY, *SERVICE)
+OWN = (*(replace(row, cost="rebuild") for row in BUILD), *POWER, *PLACEMENT, *DRAFT, *MEMORY, *SERVICE)
+
+
+@dataclass(frozen=True)
+class Old:
+    """A name that llama-server does not know, and what is written today.
+
+    `keys` are the keys it sets now; {kind} in one stands for the n-gram kind in use. `fate` is "removed" (llama-server
+    knew it once), "never" (people guess it), "foreign" (another tool's) or "" (its own, but elsewhere), and `why` says
+    more. `values` are what its values are today ("true" is also the bare name's, "" is no setting at all); without
+    them a value stays as it is.
+    """
+
+    keys: tuple[str, ...]
+    fate: str
+    why: str
+    values: tuple[tuple[str, str], ...] = ()
+    hint: str = ""
+
+    @property
+    def today(self) -> str:
+        """What to write instead, in words."""
+        return self.hint or " and ".join(self.keys)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the name may stand without a value."""
+        return "true" in dict(self.values)
+
+
+def _old(fate: str, why: str, hint: str = "", values: dict[str, str] | None = None, **names: str) -> dict[str, Old]:
+    """Rows of one fate, by name: the keys of today, separated by blanks."""
+    pairs = tuple((values or {}).items())
+    return {name: Old(tuple(keys.split()), fate, why, pairs, hint) for name, keys in names.items()}
+
 
 _LOAD_MODE = "load_mode (auto, none, mmap, mlock, mmap+mlock or dio)"
+_MODES = "load_mode took its place in 2026 (pull request 20834), and llama-server rejects it since b10884 (28334)"
+_EXITS = 'llama-server exits with "the argument has been removed" since April 2026 (pull request 22397)'
+_GUESSED = "llama-server never had an option of that name"
+_BINDING = "a word of llama-cpp-python"
+_OLLAMA = "a word of Ollama"
+_VLLM = "a word of vLLM"
+_KOBOLD = "a word of KoboldCpp"
+_SGLANG = "a word of SGLang"
+_REQUEST = "a word of llama-server's requests and environment"
+_SPECULATIVE = "it never was a setting of the server: in a request it has been ignored since 2026"
+_ON = {"true": "on", "false": "off"}
+_GGML_TYPES = {
+    "0": "f32", "1": "f16", "2": "q4_0", "3": "q4_1", "6": "q5_0", "7": "q5_1", "8": "q8_0", "20": "iq4_nl",
+    "30": "bf16",
+}  # fmt: skip
 _PER_TYPE = "spec_ngram_simple_{0}, spec_ngram_map_k_{0} or spec_ngram_map_k4v_{0}"
+_MAX_OF = "spec_draft_n_max (or spec_ngram_mod_n_max)"
+_MIN_OF = "spec_draft_n_min (or spec_ngram_mod_n_min)"
 
-# Names that are gone upstream, that people guess, or that the Python binding uses, and what to write today.
-RENAMED: dict[str, str] = {
-    **dict.fromkeys(("draft", "draft_n", "draft_max", "draft_n_max"), "spec_draft_n_max (or spec_ngram_mod_n_max)"),
-    **dict.fromkeys(("draft_min", "draft_n_min"), "spec_draft_n_min (or spec_ngram_mod_n_min)"),
-    "spec_draft_conf_min": "spec_draft_p_min",
-    "spec_ngram_size_n": _PER_TYPE.format("size_n") + ", or spec_ngram_mod_n_match",
-    "spec_ngram_size_m": _PER_TYPE.format("size_m"),
-    "spec_ngram_min_hits": _PER_TYPE.format("min_hits"),
-    **dict.fromkeys(("ctx_size_draft", "cd"), "ctx_size (a draft has the target's context)"),
-    **dict.fromkeys(("mmap", "no_mmap", "use_mmap", "mlock", "use_mlock"), _LOAD_MODE),
-    **dict.fromkeys(("direct_io", "no_direct_io", "dio", "ndio"), _LOAD_MODE),
-    **dict.fromkeys(("spec_draft_cpu_range_batch", "Crbd"), "placement.cpus (llama-server cannot pin a draft)"),
-    "n_ctx": "ctx_size",
-    "n_batch": "batch_size",
-    "n_ubatch": "ubatch_size",
-    "n_threads": "threads",
-    "n_threads_batch": "threads_batch",
-    "n_parallel": "parallel",
-    "type_k": "cache_type_k",
-    "type_v": "cache_type_v",
-    "offload_kqv": "kv_offload",
-}
-GONE = ("spec_replace", "spec_draft_replace")
+# Names that are gone upstream, that people guess, or that other tools use, and what to write today.
+RENAMED: dict[str, Old] = {
+    **_old("removed", _EXITS, _MAX_OF, draft="spec_draft_n_max", draft_n="spec_draft_n_max",
+           draft_max="spec_draft_n_max"),
+    **_old("removed", _EXITS, _MIN_OF, draft_min="spec_draft_n_min", draft_n_min="spec_draft_n_min"),
+    **_old("never", _GUESSED, _MAX_OF, draft_n_max="spec_draft_n_max", draft_tokens="spec_draft_n_max",
+           spec_draft_max="spec_draft_n_max"),
+    **_old("never", "upstream's own docs/speculative.md names it, and no program has it",
+           spec_draft_conf_min="spec_draft_p_min"),
+    **_old("removed", _EXITS, _PER_TYPE.format("size_n") + ", or spec_ngram_mod_n_match",
+           spec_ngram_size_n="spec_ngram_{kind}_size_n"),
+    **_old("removed", _EXITS, _PER_TYPE.format("size_m"), spec_ngram_size_m="spec_ngram_{kind}_size_m"),
+    **_old("removed", _EXITS, _PER_TYPE.format("min_hits"), spec_ngram_min_hits="spec_ngram_{kind}_min_hits"),
+    **_old("never", _GUESSED, "spec_type=ngram-simple and " + _PER_TYPE.format("size_n"),
+           speculative_ngram="spec_ngram_{kind}_size_n", ngram="spec_ngram_{kind}_size_n",
+           spec_ngram="spec_ngram_{kind}_size_n"),
+    **_old("never", _SPECULATIVE, "", None,
+           **{f"speculative.{name}": f"spec_draft_{name}" for name in ("n_max", "n_min", "p_min")}),
+    **_old("never", _GUESSED, "", None, **{"speculative.type": "spec_type", "speculative.draft": "spec_draft_model"}),
+    **_old("removed", _MODES, _LOAD_MODE, {"true": "mmap", "false": "none"}, mmap="load_mode"),
+    **_old("removed", _MODES, _LOAD_MODE, {"true": "none", "false": "mmap"}, no_mmap="load_mode"),
+    **_old("removed", _MODES, _LOAD_MODE, {"true": "mmap+mlock", "false": ""}, mlock="load_mode"),
+    **_old("removed", _MODES, _LOAD_MODE, {"true": "dio", "false": ""}, direct_io="load_mode", dio="load_mode"),
+    **_old("removed", _MODES, _LOAD_MODE, {"true": "", "false": "dio"}, no_direct_io="load_mode", ndio="load_mode"),
+    **_old("foreign", _BINDING, _LOAD_MODE, {"true": "mmap", "false": "none"}, use_mmap="load_mode"),
+    **_old("foreign", _BINDING, _LOAD_MODE, {"true": "mmap+mlock", "false": ""}, use_mlock="load_mode",
+           usemlock="load_mode"),
+    **_old("foreign", _KOBOLD, _LOAD_MODE, {"true": "none", "false": "mmap"}, nommap="load_mode"),
+    **_old("removed", "only the example llama-speculative knows it, llama-server rejects it",
+           "placement.cpus (llama-server cannot pin a draft)", spec_draft_cpu_range_batch="placement.cpus",
+           Crbd="placement.cpus", cpu_range_batch_draft="placement.cpus"),
+    **_old("foreign", _BINDING, n_ctx="ctx_size", n_batch="batch_size", n_ubatch="ubatch_size", n_threads="threads",
+           n_threads_batch="threads_batch", model_path="model", model_alias="alias", lora_path="lora",
+           clip_model_path="mmproj", rope_scaling_type="rope_scaling", draft_model_num_pred_tokens="spec_draft_n_max",
+           last_n_tokens_size="repeat_last_n"),
+    **_old("foreign", _BINDING, "", {"true": "on", "false": "off"}, offload_kqv="kv_offload"),
+    **_old("removed", "gone since 2023", "cache_type_k and cache_type_v", {"true": "f32", "false": "f16"},
+           memory_f32="cache_type_k cache_type_v"),
+    **_old("foreign", _BINDING, "", _GGML_TYPES, type_k="cache_type_k", type_v="cache_type_v"),
+    **_old("foreign", _BINDING, "spec_draft_model, or spec_type=ngram-simple for llama-prompt-lookup-decoding",
+           draft_model="spec_draft_model"),
+    **_old("", _REQUEST, n_parallel="parallel", n_slots="parallel", batch="batch_size", ubatch="ubatch_size",
+           think_budget="reasoning_budget", think_budget_message="reasoning_budget_message",
+           static_path="path", spec_draft_cache_type_k="spec_draft_type_k", spec_draft_cache_type_v="spec_draft_type_v",
+           spec_draft_hf_repo="spec_draft_hf", checkpoint_min_spacing_nt="checkpoint_min_step"),
+    **_old("", _REQUEST, "", _ON, endpoint_metrics="metrics", endpoint_props="props",
+           endpoint_slots="slots"),
+    **_old("", _REQUEST, "reasoning_format", think="reasoning_format"),
+    **_old("foreign", _OLLAMA, num_ctx="ctx_size", num_gpu="gpu_layers", num_thread="threads", num_batch="batch_size",
+           num_predict="predict", num_keep="keep", ollama_num_parallel="parallel", ollama_context_length="ctx_size",
+           ollama_kv_cache_type="cache_type_k cache_type_v", stop="reverse_prompt"),
+    **_old("foreign", _OLLAMA, "", _ON, ollama_flash_attention="flash_attn"),
+    **_old("foreign", _VLLM, max_model_len="ctx_size", served_model_name="alias", max_num_seqs="parallel",
+           max_num_batched_tokens="batch_size", num_speculative_tokens="spec_draft_n_max",
+           speculative_model="spec_draft_model"),
+    **_old("foreign", _VLLM, "spec_type=ngram-simple and spec_ngram_simple_size_n",
+           ngram_prompt_lookup_max="spec_ngram_{kind}_size_n", prompt_lookup_max="spec_ngram_{kind}_size_n"),
+    **_old("foreign", _VLLM, "cache_type_k and cache_type_v",
+           {"auto": "f16", "fp8": "q8_0", "fp8_e4m3": "q8_0", "fp8_e5m2": "q8_0"},
+           kv_cache_dtype="cache_type_k cache_type_v"),
+    **_old("foreign", _SGLANG, context_length="ctx_size", max_running_requests="parallel",
+           speculative_draft_model_path="spec_draft_model", speculative_num_draft_tokens="spec_draft_n_max"),
+    **_old("foreign", _SGLANG, "spec_type", {"EAGLE3": "draft-eagle3", "NGRAM": "ngram-simple",
+                                             "STANDALONE": "draft-simple"}, speculative_algorithm="spec_type"),
+    **_old("foreign", _KOBOLD, contextsize="ctx_size", gpulayers="gpu_layers", blasbatchsize="batch_size",
+           blasthreads="threads_batch", draftmodel="spec_draft_model", draftamount="spec_draft_n_max",
+           draftgpulayers="spec_draft_ngl", chatcompletionsadapter="chat_template_file"),
+    **_old("foreign", _KOBOLD, "", _ON, flashattention="flash_attn"),
+    **_old("foreign", _KOBOLD, "", {"0": "f16", "1": "q8_0", "2": "q4_0"}, quantkv="cache_type_k cache_type_v"),
+}  # fmt: skip
+
+_DRAFT_CONTEXT = "a draft has the target's context (ctx_size)"
+_IK = "an option of the fork ik_llama.cpp"
+_ASKED = "what is asked belongs in the request, not in the server"
+_TERMINAL = "it is about a terminal, which a server has not"
+_VRAM = "memory is one pool here: the budget fits the context to it (memory.limit_mib, memory.reserve_mib)"
+_ONE_GPU = "a board has one GPU"
+_HEADER = "the model's file says it"
+
+# Names nothing takes the place of, and why.
+GONE: dict[str, str] = {
+    **dict.fromkeys(("spec_replace", "spec_draft_replace"), "a draft must have the target's vocabulary"),
+    **dict.fromkeys(("ctx_size_draft", "cd", "speculative.draft_ctx", "draft_ctx"), _DRAFT_CONTEXT),
+    **dict.fromkeys(("p", "prompt", "f", "file", "sys", "system_prompt", "sysf", "system_prompt_file", "spf"), _ASKED),
+    **dict.fromkeys(("bf", "binary_file", "image", "audio", "in_prefix", "in_suffix", "chat_format"), _ASKED),
+    **dict.fromkeys(("i", "interactive", "cnv", "conversation", "no_conversation", "no_cnv", "st", "single_turn"),
+                    _TERMINAL),
+    **dict.fromkeys(("ins", "instruct", "cml", "chatml", "co", "color", "mli", "multiline_input", "simple_io"),
+                    _TERMINAL),
+    **dict.fromkeys(("if", "interactive_first", "display_prompt", "no_display_prompt", "verbose_prompt", "nobrowser"),
+                    _TERMINAL),
+    **dict.fromkeys(("prompt_cache", "prompt_cache_all", "prompt_cache_ro"),
+                    "llama-completion's; a server has cache_prompt and cache_ram"),
+    **dict.fromkeys(("gqa", "num_gqa", "mtest"), f"gone since 2023: {_HEADER}"),
+    **dict.fromkeys(("nommq", "no_mul_mat_q", "mul_mat_q", "low_vram"), "the engine decides it by itself"),
+    **dict.fromkeys(("gan", "grp_attn_n", "gaw", "grp_attn_w"), "self-extend left the server: see rope_scaling"),
+    **dict.fromkeys(("tfs", "tfs_z", "penalize_nl", "no_penalize_nl"), "llama.cpp dropped it in 2024"),
+    **dict.fromkeys(("logdir", "log_format", "log_enable", "log_new", "log_append"), "orin-deploy keeps the log"),
+    **dict.fromkeys(("fmoe", "fused_moe", "rtr", "run_time_repack", "mla", "mla_use", "amb", "ser", "khad", "vhad"),
+                    _IK),
+    **dict.fromkeys(("gpu_memory_utilization", "mem_fraction_static", "swap_space", "cpu_offload_gb"), _VRAM),
+    **dict.fromkeys(("tensor_parallel_size", "tp", "pipeline_parallel_size", "data_parallel_size"), _ONE_GPU),
+    **dict.fromkeys(("dtype", "quantization", "trust_remote_code", "load_format", "tokenizer", "tokenizer_mode"),
+                    f"{_HEADER}: a GGUF brings its types and its tokenizer"),
+    **dict.fromkeys(("enforce_eager", "usecublas", "usevulkan", "useclblast", "usecpu"),
+                    "the build decides it (build.cuda)"),
+    **dict.fromkeys(("logits_all", "vocab_only", "interrupt_requests", "cache", "cache_size", "cache_type"), _BINDING),
+}  # fmt: skip

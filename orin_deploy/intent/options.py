@@ -5,33 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from orin_deploy.errors import Refused, UsageError
 from orin_deploy.intent import cmake
-from orin_deploy.intent.option_table import GONE, INT_MAX, OWN, OWNED, RENAMED, SERVER, Option, split_negated
+from orin_deploy.intent.help_flags import HelpFlag as HelpFlag
+from orin_deploy.intent.help_flags import flags_in as flags_in
+from orin_deploy.intent.option_table import GONE, INT_MAX, OWN, OWNED, RENAMED, SERVER, Option
 from orin_deploy.intent.spec import Value
 
 OPTIONS: dict[str, Option] = {row.key: row for row in (*SERVER, *OWN)}
 """Every option by its key, in the order in which they are written."""
 
-_CMAKE = "build.cmake."
+_CMAKE, _WORKLOAD = "build.cmake.", "speculation.workload."
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-
-
-@dataclass(frozen=True)
-class HelpFlag:
-    """A flag as a binary's --help shows it: its names, those that turn it off, and what its value looks like."""
-
-    names: tuple[str, ...]
-    negative: tuple[str, ...] = ()
-    value: str | None = None
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The values the help lists, as in [on|off|auto]; empty where it lists none."""
-        inner = (self.value or "").strip("[]{}<>")
-        return tuple(re.split(r"[|,]", inner)) if re.fullmatch(r"[a-z0-9][\w-]*([|,][a-z0-9][\w-]*)+", inner) else ()
 
 
 def _names(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,21 +39,25 @@ def names(option: Option) -> tuple[str, ...]:
 def find(key: str) -> Option:
     """The option of that name: a key, one of its other names, with dashes or underscores.
 
-    `build.cmake.NAME` is an option too. Raises UsageError, with today's name or the nearest one there is.
+    `build.cmake.NAME` and `speculation.workload.NAME` are options too. Raises UsageError, with today's name or the
+    nearest one there is.
     """
     name = key.strip().lstrip("-")
     if name.startswith(_CMAKE):
         check_cmake(name.removeprefix(_CMAKE))
         return Option(name, "str", f"cmake's {name.removeprefix(_CMAKE)}.", cost="rebuild")
+    if re.fullmatch(rf"{_WORKLOAD}[a-z0-9][a-z0-9_-]*", name):
+        return Option(name, "float", f"Weight of {name.removeprefix(_WORKLOAD)}.", low=0, high=1e6)
     name = name.replace("-", "_")
-    if option := _BY_NAME.get(name):
+    old_flag = key.strip().startswith("-") and name in RENAMED  # --draft was a number of tokens, draft is a key
+    if (option := _BY_NAME.get(name)) and not old_flag:
         return option
     if option := _NEGATIVE.get(name):
         raise UsageError(f"{key} is the negative name of {option.key}", f"use {option.key}=off")
-    if today := RENAMED.get(name):
-        raise UsageError(f"llama-server has no option {key}", f"use {today}")
-    if name in GONE:
-        raise UsageError(f"llama-server has no option {key} any more", "leave it out: nothing takes its place")
+    if old := RENAMED.get(name):
+        raise UsageError(f"llama-server has no option {key}", f"use {old.today}")
+    if why := GONE.get(name):
+        raise UsageError(f"llama-server has no option {key}", f"leave it out: {why}")
     near = nearest(name)
     raise UsageError(
         f"there is no option {key}", f"did you mean {near}?" if near else "see `orin-deploy profiles show`"
@@ -79,8 +69,8 @@ def nearest(name: str) -> str | None:
     from difflib import get_close_matches
 
     candidates = {known: row.key for known, row in _BY_NAME.items() if len(known) > 2 and row.owned is None}
-    candidates |= {row.key.partition(".")[2]: row.key for row in OWN}
-    candidates |= {old: new for old, new in RENAMED.items() if len(old) > 2}
+    candidates |= {row.key.partition(".")[2] or row.key: row.key for row in OWN}
+    candidates |= {name: old.today for name, old in RENAMED.items() if len(name) > 2}
     found = get_close_matches(name.lower().replace("-", "_"), candidates, n=1, cutoff=0.7)
     return candidates[found[0]] if found else None
 
@@ -112,12 +102,23 @@ def parse(option: Option, raw: object) -> Value:
         raise UsageError(f"{option.key} holds further names", f"write {option.key}.NAME=VALUE")
     value = _read(option, raw)
     if value is None and not (option.auto and raw == "auto"):
-        example = next((item for item in (*option.candidates, option.default) if item not in (None, "auto")), None)
-        if example is None:
-            example = "auto" if option.auto else option.low
-        hint = f"leave {option.key} out" if example is None else f"for instance {option.key}={written(example)}"
-        raise UsageError(f"{option.key} cannot be {shown(raw)}: allowed is {allowed(option)}", hint)
+        raise UsageError(f"{option.key} cannot be {shown(raw)}: allowed is {allowed(option)}", _instead(option, raw))
     return value
+
+
+def _instead(option: Option, raw: object) -> str:
+    """What to write in place of a wrong value: the number that 4k or 8Ki stand for, else one of those allowed."""
+    text = str(raw).strip().lower()
+    if (match := re.fullmatch(r"([0-9]{1,7}) ?([km])i?b?", text)) and option.kind == "int":
+        meant = int(match[1]) * {"k": 1024, "m": 1024**2}[match[2]]
+        if _number(option, meant) is not None:
+            return f"write {option.key}={meant}"
+    if option.high == INT_MAX and re.fullmatch(r"[0-9]+", text) and int(text[:20]) > INT_MAX:
+        return f"write at most {option.key}={INT_MAX}"
+    example = next((item for item in (*option.candidates, option.default) if item not in (None, "auto")), None)
+    if example is None:
+        example = "auto" if option.auto else option.low
+    return f"leave {option.key} out" if example is None else f"for instance {option.key}={written(example)}"
 
 
 def _read(option: Option, raw: object) -> Value:
@@ -211,19 +212,6 @@ def allowed(option: Option) -> str:
 
 def _either(words: tuple[str, ...]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def flags_in(help_text: str) -> dict[str, HelpFlag]:
-    """The flags that a captured --help lists, by every one of their names; those it calls removed are left out."""
-    entries: list[tuple[HelpFlag, str]] = []
-    for line in help_text.splitlines():
-        if match := re.match(r"((?:--?[A-Za-z][\w.-]*,\s*)*--?[A-Za-z][\w.-]*)(?: (\S+(?: \S+)*))?(?=\s\s|\s*$)", line):
-            on, off = split_negated(tuple(re.split(r",\s*", match[1])))
-            entries.append((HelpFlag(on, off, match[2]), line[match.end() :]))
-        elif entries:
-            entries[-1] = (entries[-1][0], f"{entries[-1][1]} {line.strip()}")
-    current = [flag for flag, text in entries if "argument has been removed" not in text]
-    return {name: flag for flag in current for name in (*flag.names, *flag.negative)}
 
 
 def render(settings: Mapping[str, Value], help_text: str | None) -> tuple[str, ...]:

@@ -87,8 +87,8 @@ def _cpus(cpu: Cpu, values: Mapping[str, Setting], usable: tuple[int, ...]) -> t
 
 
 def _asked(values: Mapping[str, Setting], key: str, usable: tuple[int, ...]) -> tuple[int, ...]:
-    """The CPUs that an option names, none for auto."""
-    if values[key].value == "auto":
+    """The CPUs that an option names; none for auto, nor for the none that leaves the draft to placement.draft."""
+    if values[key].value in ("auto", "none"):
         return ()
     cpus = cpu_list(str(values[key].value))
     if missing := _without(cpus, usable):

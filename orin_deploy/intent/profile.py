@@ -143,11 +143,30 @@ def _locate(name: str, search: Sequence[Path]) -> Path:
     found = dict(names(search))
     if name in found:
         return found[name]
+    there = f"there are {', '.join(found)}" if found else "see --profiles"
+    near = _meant(name, found)
+    raise UsageError(f"there is no profile {name}", f"did you mean {near}? {there}" if near else there)
+
+
+def _meant(name: str, found: Mapping[str, Path]) -> str | None:
+    """The profile that a wrong name most likely means: one spelt alike, else those that the name's words describe."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, found, n=1)
-    there = f"there are {', '.join(found)}" if found else "see --profiles"
-    raise UsageError(f"there is no profile {name}", f"did you mean {near[0]}? {there}" if near else there)
+    if near := get_close_matches(name, found, n=1):
+        return near[0]
+    words = {word for word in re.split(r"[^a-z0-9]+", name.lower()) if len(word) > 1}
+    described = {each: _described(path) for each, path in found.items()}
+    alike = [each for each, text in described.items() if words and words <= set(re.split(r"[^a-z0-9]+", text.lower()))]
+    return " or ".join(f"{each} ({described[each].rstrip('.')})" for each in alike) or None
+
+
+def _described(path: Path) -> str:
+    """A profile's own description; nothing where it cannot be read: it is only looked at for a hint."""
+    try:
+        match = re.search(r"^description: *(.+)$", path.read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return ""
+    return match[1].strip("\"' ").partition(",")[0] if match else ""
 
 
 def _merge(path: Path, search: Sequence[Path]) -> _Merged:
@@ -236,7 +255,7 @@ def _flat(data: dict[str, Any]) -> Iterator[tuple[Where, Any]]:
             yield (key,), value
             continue
         for inner, raw in value.items():
-            if (key, inner) == ("build", "cmake") and isinstance(raw, dict):
+            if (key, inner) in (("build", "cmake"), ("speculation", "workload")) and isinstance(raw, dict):
                 yield from (((key, inner, name), text) for name, text in raw.items())
             else:
                 yield (key, inner), raw

@@ -1,49 +1,71 @@
-"""The refusal of a budget that does not fit: need, limit, what fits instead."""
+"""The refusal of a budget that does not fit: need, limit, what fits instead, and what to type for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 from orin_deploy.errors import Refused
+from orin_deploy.facts.device import Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.budget import Budget, fit_context
-from orin_deploy.intent.serving import Serving, kind_text, mib, total_cells
+from orin_deploy.intent.relief import Relief, enough, of_device, relief
+from orin_deploy.intent.room import Room
+from orin_deploy.intent.serving import STEP, Serving, kind_text, mib, total_cells
+from orin_deploy.intent.ways import Largest, Way, largest, ways_to_fit
 
 
-def refusal(model: Model, serving: Serving, budget: Budget, *, reserve_bytes: int = 0) -> Refused:
-    """The error for a budget that does not fit: the sum, the limit, and the largest context by type of KV cache."""
-    kinds = dict.fromkeys(((serving.cache_type_k, serving.cache_type_v), *_smaller_caches(serving)))
-    largest = {
-        kind: fit_context(
-            model,
-            replace(serving, cache_type_k=kind[0], cache_type_v=kind[1]),
-            limit_bytes=budget.limit_bytes,
-            reserve_bytes=reserve_bytes,
-        )
-        for kind in kinds
-    }
+class DoesNotFit(Refused):
+    """A deployment that needs more memory than can be had.
+
+    Each of `ways` makes it fit, the least loss first; `reliefs` together free as much on this machine as is missing.
+    `frees` is all that would free memory, enough or not, the cheapest first.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str,
+        *,
+        need_bytes: int,
+        limit_bytes: int,
+        limit_source: str,
+        largest: tuple[Largest, ...],
+        ways: tuple[Way, ...],
+        reliefs: tuple[Relief, ...] = (),
+        frees: tuple[Relief, ...] = (),
+    ) -> None:
+        super().__init__(message, hint)
+        self.need_bytes = need_bytes
+        self.limit_bytes = limit_bytes
+        self.limit_source = limit_source
+        self.largest = largest
+        self.ways = ways
+        self.reliefs = reliefs
+        self.frees = frees
+
+
+def refusal(model: Model, serving: Serving, room: Room, device: Device | None = None) -> DoesNotFit:
+    """The error for a deployment that does not fit its room."""
+    budget = room.budget(model, serving)
+    found = largest(model, serving, room)
+    ways = ways_to_fit(model, serving, room)
     needs = f"a context of {total_cells(model, serving)} needs {mib(budget.total_bytes)}"
     has = f"{mib(budget.limit_bytes)} can be had ({budget.limit_source})"
-    fitting = [f"{size} with {kind_text(kind)} KV cache" for kind, size in largest.items() if size]
-    if not fitting:
-        fixed = mib(budget.total_bytes - sum(row.bytes for row in budget.rows if row.name == "KV cache"))
-        return Refused(
-            f"{needs}, but {has}; no context fits: without the KV cache it still takes {fixed}",
-            "use a smaller model or quantisation, or free memory",
-        )
-    return Refused(
-        f"{needs}, but {has}; the largest that fits is {', '.join(fitting)}", _fitting_words(serving, largest)
+    fitting = [f"{each.ctx_size} with {_text(each)} KV cache" for each in found if each.ctx_size]
+    if fitting:
+        rest = f"the largest that fits is {', '.join(fitting)}"
+    else:
+        smallest = room.budget(model, serving, STEP * serving.slots).total_bytes
+        rest = f"no context fits: the smallest still takes {mib(smallest)}"
+    return DoesNotFit(
+        f"{needs}, but {has}; {rest}",
+        " or ".join(" ".join(way.words) for way in ways) or "use a smaller model or quantisation, or free memory",
+        need_bytes=budget.total_bytes,
+        limit_bytes=budget.limit_bytes,
+        limit_source=budget.limit_source,
+        largest=found,
+        ways=ways,
+        reliefs=enough(of_device(device), budget.total_bytes - budget.limit_bytes) if device else (),
+        frees=relief(model, serving, room, device) if device else (),
     )
 
 
-def _smaller_caches(serving: Serving) -> Iterator[tuple[str, str]]:
-    if serving.flash_attn:  # the engine quantises values only with flash attention
-        yield from (("f16", "f16"), ("q8_0", "q8_0"), ("q4_0", "q4_0"))
-
-
-def _fitting_words(serving: Serving, largest: dict[tuple[str, str], int | None]) -> str:
-    own = (serving.cache_type_k, serving.cache_type_v)
-    kind, size = next((kind, size) for kind, size in largest.items() if size)
-    types = "" if kind == own else f" --set cache_type_k={kind[0]} --set cache_type_v={kind[1]}"
-    return f"--set ctx_size={size}{types}"
+def _text(each: Largest) -> str:
+    return kind_text((each.cache_type_k, each.cache_type_v))

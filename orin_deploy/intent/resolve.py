@@ -11,12 +11,16 @@ from orin_deploy.errors import Refused, UsageError
 from orin_deploy.facts import jetson
 from orin_deploy.facts.device import MIB, CudaToolkit, Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent import board, build, options, power, speculation
+from orin_deploy.intent import board, build, limit, options, power, speculation
+from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.fit import Fitted, fit
 from orin_deploy.intent.option_table import OWN, SERVER
 from orin_deploy.intent.placement import place
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.spec import Build, Placement, Service, Setting, Spec, Value, Weights
+from orin_deploy.intent.speculation import Asked, Decided, Decision
+
+_SERVER = frozenset(row.key for row in SERVER)
 
 # A slow SD card reads about this much a second; an NVMe drive twenty times more. Used for the start timeout only.
 _SLOWEST_READ_BYTES_PER_S = 20 * MIB
@@ -34,7 +38,8 @@ class Around:
 
     `data` is our data folder; `help_text` the built server's own --help, None before the first build. `fitted` is the
     context that was fitted for the server that runs now; `own_bytes` is the memory that this server would give back.
-    `reboot` is the user's --reboot.
+    `learned` is what earlier starts took beyond their plans. `asked` is the speculation wished for with the draft that
+    was found, `decision` what was measured to be the best of it. `reboot` is the user's --reboot.
     """
 
     data: str
@@ -42,6 +47,9 @@ class Around:
     help_text: str | None = None
     fitted: Fitted | None = None
     own_bytes: int = 0
+    learned: tuple[Row, ...] = ()
+    asked: Asked | None = None
+    decision: Decision | None = None
     reboot: bool = False
 
 
@@ -81,18 +89,30 @@ def resolve(
     around: Around,
 ) -> Spec:
     """The spec for one deployment. Raises Refused or UsageError with what to change."""
-    apart = speculation.has_process(values)
+    values, drafted = _speculation(values, model, weights, engine, around)
+    draft = drafted.draft
+    apart = draft is not None and draft.where == "process"
     powered = power.resolve(device, values, is_root=around.is_root, reboot=around.reboot)
     placement = place(
         power.in_mode(device.cpu, powered, profile.board.clusters if profile.board else ()), values, draft=apart
     )
-    draft = speculation.draft_process(values, engine, placement) if apart else None
-    decided = {**values, **_decided(values, placement, engine), **_named(values, weights, alias)}
-    decided |= speculation.server_options(values, draft, engine) if draft else {}
+    decided = {**values, **_decided(values, placement, engine), **_named(values, weights, alias), **drafted.options}
+    if draft is not None and apart:
+        draft = speculation.in_process(draft, values, engine, placement)
+        decided |= speculation.server_options(values, draft, engine)
     _check_exposure(decided)
     _check_cache(decided)
-    decided["ctx_size"], budget = fit(model, decided, engine, device, around.fitted, around.own_bytes)
-    settings = {key: setting for key, setting in decided.items() if "." not in key and setting.value is not None}
+    decided["ctx_size"], budget = fit(
+        model,
+        decided,
+        engine,
+        device,
+        around.fitted,
+        around.own_bytes,
+        around.learned,
+        speculation.drafting(draft, values, engine),
+    )
+    settings = {key: setting for key, setting in decided.items() if key in _SERVER and setting.value is not None}
     return Spec(
         name=name,
         profile=profile.name,
@@ -108,12 +128,26 @@ def resolve(
         warnings=(
             *_warnings(profile, device, _toolkit(device)[1]),
             *engine.warnings,
-            *speculation.warnings(values),
+            *limit.warnings(device, budget, cuda=engine.cuda),
+            *drafted.warnings,
             *(powered.warnings if powered else ()),
         ),
         draft=draft,
+        left_out=drafted.left_out,
+        decision=around.decision,
+        to_measure=drafted.to_measure,
         power=powered,
     )
+
+
+def _speculation(
+    values: Mapping[str, Setting], model: Model, weights: Weights, engine: Build, around: Around
+) -> tuple[Mapping[str, Setting], Decided]:
+    """The values with what a measured decision says of speculation, and the speculation."""
+    asked = around.asked or Asked(speculation.wish(values, decision=around.decision), decision=around.decision)
+    if around.decision is not None and asked.wish.auto:
+        values = {**values, **speculation.by_decision(around.decision, values)}
+    return values, speculation.decide(asked, model, weights, values, engine, around.help_text)
 
 
 def deployment_name(name: str) -> str:
@@ -195,7 +229,7 @@ def _service(
     timeout = values["service.start_timeout_s"].value
     if timeout == "auto":
         size = sum(file.size or 0 for file in weights.files)
-        timeout = 60 + size // _SLOWEST_READ_BYTES_PER_S
+        timeout = start_timeout_s(size)
     key_file = values["api_key_file"].value
     return Service(
         manager=("systemd" if device.systemd else "process") if manager == "auto" else manager,
@@ -210,6 +244,11 @@ def _service(
         log=f"{folder}/server.log",
         api_key_file=_text(key_file),
     )
+
+
+def start_timeout_s(size: int) -> int:
+    """Seconds that a start may take with model files of so many bytes, on the slowest storage."""
+    return 60 + size // _SLOWEST_READ_BYTES_PER_S
 
 
 def _text(value: Value) -> str | None:

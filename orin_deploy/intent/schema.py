@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from orin_deploy.errors import UsageError
+from orin_deploy.facts.draft import BY_MODEL
 from orin_deploy.intent import options
 from orin_deploy.intent.board_facts import BOARD, POWER_MODE, POWER_TABLES
 from orin_deploy.intent.option_table import INT_MAX, Option
@@ -45,6 +46,7 @@ _MODEL = (
     *(
         Option(f"model.{key}", "int", help, low=0, high=2**53)
         for key, help in (
+            ("tensor_bytes", "Bytes of all tensors, where the size of the file is not known."),
             ("token_embd_bytes", "Bytes of the token embedding."),
             ("output_bytes", "Bytes of the output matrix; 0 when it is the token embedding."),
             ("largest_tensor_bytes", "Bytes of the largest tensor."),
@@ -61,6 +63,12 @@ _ENTRY = (
     Option("files.size", "int", "Bytes.", low=1, high=2**53),
     Option("files.sha256", "str", "SHA-256 of the file.", pattern="[0-9a-f]{64}", shape="64 hexadecimal digits"),
     Option("sampling", "map", "Sampling presets by name."),
+    Option("drafts", "list", "Names of the entries that can draft for this model, the best first."),
+    Option("draft", "map", "What the model is as a draft."),
+    Option("draft.kind", "enum", "The kind of speculation.", choices=BY_MODEL),
+    Option("draft.block_size", "int", "The most tokens it was trained to draft at once.", low=1, high=1024),
+    Option("draft.target_layers", "list", "Numbers of the target's layers that it reads."),
+    Option("draft.confidence_head", "bool", "Whether it says how sure it is of each token."),
 )
 
 PROFILE_ROWS: Rows = {
@@ -131,12 +139,14 @@ def profile_schema() -> Schema:
     properties["board"] = _section(BOARD, "board", description="Facts of the board, each with its source.")
     properties["board"]["properties"]["sources"]["additionalProperties"] = {"type": "string", "minLength": 1}
     properties["board"]["properties"] |= dict.fromkeys(POWER_TABLES, _power_node())
-    for name in ("build", "power", "placement", "memory", "service"):
+    properties["draft"] = node(options.OPTIONS["draft"])
+    for name in ("build", "power", "placement", "speculation", "memory", "service"):
         properties[name] = _section(PROFILE_ROWS, name)
     properties["build"]["properties"]["cmake"] |= {
         "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
         "additionalProperties": {"type": ["string", "number", "boolean"]},
     }
+    properties["speculation"]["properties"]["workload"] |= {"additionalProperties": {"type": "number", "minimum": 0}}
     for name, row in PROFILE_ROWS.items():
         if row.section == "server" and row.key in options.OPTIONS:
             alias = {"$ref": f"#/properties/{row.key}", "deprecated": True}
@@ -148,11 +158,14 @@ def entry_schema() -> Schema:
     """The schema of a catalogue entry; shipped as profiles/models/schema.json."""
     properties = {row.key: node(row) for row in _ENTRY if "." not in row.key}
     file = {row.key.partition(".")[2]: node(row) for row in _ENTRY if row.section == "files"}
-    properties["files"] = {"type": "array", "minItems": 1, "items": _object(file, required=["name", "size"])}
+    properties["files"] = {"type": "array", "minItems": 1, "items": _object(file, required=["name"])}
     needed = ["architecture", "n_layer", "n_embd", "n_head", "n_head_kv", "head_size", "n_vocab", "n_ctx_train"]
     properties["model"] = _section(_MODEL, "model", required=needed)
     presets = _object({row.key: node(row) for row in options.OPTIONS.values() if row.cost == "request"})
     properties["sampling"] |= {"additionalProperties": presets}
+    properties["draft"] = _section(_ENTRY, "draft", required=["kind"])
+    layer = {"type": "integer", "minimum": 0}
+    properties["draft"]["properties"]["target_layers"] = {"type": "array", "minItems": 1, "items": layer}
     required = ["description", "licence", "references", "files", "model"]
     return _titled("orin-deploy catalogue entry", _object(properties, required=required))
 

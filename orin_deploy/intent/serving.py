@@ -33,6 +33,7 @@ class Serving:
     cpu_features: frozenset[str] = frozenset()
     ctx_checkpoints: int = 32
     swa_full: bool = False
+    projector_bytes: int = 0  # weights of --mmproj, 0 for none
     drafting: Drafting | None = None
 
     @property
@@ -69,10 +70,24 @@ class Drafting:
     apart: bool = False
 
 
+def cells_per_slot(n_ctx_train: int, *, ctx_size: int, parallel: int, kv_unified: bool) -> int:
+    """Cells of a slot, or of the pool that unified slots share: rounded up to 256 (llama-context.cpp, n_ctx_seq)."""
+    asked = padded(ctx_size or n_ctx_train)
+    return asked if kv_unified else padded(asked // parallel)
+
+
+def context_per_slot(n_ctx_train: int, *, ctx_size: int, parallel: int, kv_unified: bool) -> int:
+    """Tokens a slot may use: its cells, but no more than the training context (server-context.cpp, n_ctx_slot)."""
+    cells = cells_per_slot(n_ctx_train, ctx_size=ctx_size, parallel=parallel, kv_unified=kv_unified)
+    return min(cells, n_ctx_train) if n_ctx_train else cells
+
+
 def total_cells(model: Model, serving: Serving) -> int:
-    """Cells in all, as the engine rounds them: a slot's share up to 256 (llama-context.cpp)."""
-    asked = padded(serving.ctx_size or model.n_ctx_train)
-    return padded(asked // serving.slots) * serving.slots
+    """Cells in all."""
+    each = cells_per_slot(
+        model.n_ctx_train, ctx_size=serving.ctx_size, parallel=serving.parallel, kv_unified=serving.kv_unified
+    )
+    return each * serving.slots
 
 
 def padded(cells: int) -> int:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from orin_deploy.facts.device import Device
 from orin_deploy.facts.model import Model
 from orin_deploy.intent.budget import Budget
+from orin_deploy.intent.measured import Decision, ToMeasure
 
 Value: TypeAlias = str | int | float | bool | None
 
@@ -117,13 +118,41 @@ class Placement:
 
 @dataclass(frozen=True)
 class Draft:
-    """A draft model that computes in a process of its own: ggml-rpc-server, to which llama-server hands it."""
+    """How tokens are drafted for the target to verify.
 
-    weights: Weights
-    kind: str  # as llama-server's --spec-type names it
-    device: str  # what it computes on, as ggml names it: "CPU", "CUDA0"
-    port: int  # of the loopback address
-    argv: tuple[str, ...]  # ggml-rpc-server and its arguments, without taskset
+    `kind` is what llama-server's --spec-type names, `others` are kinds asked for beside it. `where` is "inline" (the
+    server's own process), "process" (a process of the draft's own: ggml-rpc-server) or "draftless" (no draft model: by
+    n-grams, or by the target's own layers). With `optional` a server that does not speculate serves on without.
+    """
+
+    kind: str
+    weights: Weights | None = None
+    model: Model | None = None
+    where: str = "draftless"
+    why: str = ""
+    optional: bool = False
+    source: str = "--draft"
+    n_max: int = 0  # the most tokens drafted at once
+    n_min: int = 0
+    others: tuple[str, ...] = ()
+    # Of a process of the draft's own:
+    device: str = ""  # what it computes on, as ggml names it: "CPU", "CUDA0"
+    port: int = 0  # of the loopback address
+    argv: tuple[str, ...] = ()  # ggml-rpc-server and its arguments, without taskset
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return (*self.others, self.kind)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Speculation that a deployment could do without, given up because it did not work with this engine."""
+
+    kind: str
+    reference: str | None
+    build: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -165,4 +194,18 @@ class Spec:
     sources: dict[str, str] = field(default_factory=dict)  # every key (build.blas, ctx_size …) to its source
     warnings: tuple[str, ...] = ()
     draft: Draft | None = None
+    left_out: LeftOut | None = None
+    decision: Decision | None = None  # what draft=auto goes by
+    to_measure: ToMeasure | None = None  # what draft=auto has no record of
     power: Power | None = None  # None where there is nothing to set: no Jetson
+
+    @property
+    def draft_process(self) -> Draft | None:
+        """The draft, where it has a process of its own."""
+        return self.draft if self.draft is not None and self.draft.where == "process" else None
+
+    @property
+    def files(self) -> tuple[WeightFile, ...]:
+        """All files that the server loads: the model's, then its draft's."""
+        draft = self.draft.weights if self.draft is not None else None
+        return (*self.weights.files, *(draft.files if draft is not None else ()))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from orin_deploy.errors import OrinError
 from orin_deploy.host import Host
+from orin_deploy.parts import service
 
 REPEATS = 3
 GENERATED_TOKENS = 64
 ENOUGH_S = 30.0
+_OPTIONS = {**service.GREEDY, "ignore_eos": True}
 
 # About 180 tokens: long enough for the prompt's speed to mean something, short enough for a 2 GiB-class board.
 PROMPT = (
@@ -40,6 +39,8 @@ class Measurement:
     generated_per_s: float
     first_token_s: float
     spread: float
+    drafted: int = 0  # tokens speculated in all requests together, and how many of them were right
+    accepted: int = 0
 
 
 def measure(
@@ -49,48 +50,22 @@ def measure(
 
     Raises OrinError when the server does not answer.
     """
-    runs: list[tuple[float, dict[str, Any]]] = []
+    runs: list[service.Answer] = []
     began = host.monotonic()
     for number in range(REPEATS):
         progress(number / REPEATS, f"request {number + 1} of {REPEATS}")
-        runs.append(_request(host, endpoint, headers))
+        runs.append(service.chat(host, endpoint, PROMPT, GENERATED_TOKENS, headers, _OPTIONS))
         if host.monotonic() - began > ENOUGH_S:
             break
-    timings = [timing for _, timing in runs]
-    speeds = [float(timing["predicted_per_second"]) for timing in timings]
+    speeds = [run.timings.generated_per_s for run in runs]
     return Measurement(
         repeats=len(runs),
-        prompt_tokens=int(timings[0]["prompt_n"]),
-        generated_tokens=int(timings[0]["predicted_n"]),
-        prompt_per_s=median(float(timing["prompt_per_second"]) for timing in timings),
+        prompt_tokens=runs[0].timings.prompt_tokens,
+        generated_tokens=runs[0].timings.generated_tokens,
+        prompt_per_s=median(run.timings.prompt_per_s for run in runs),
         generated_per_s=median(speeds),
-        first_token_s=median(first for first, _ in runs),
+        first_token_s=median(run.first_token_s for run in runs),
         spread=(max(speeds) - min(speeds)) / median(speeds) if median(speeds) else 0.0,
+        drafted=sum(run.timings.drafted for run in runs),
+        accepted=sum(run.timings.accepted for run in runs),
     )
-
-
-def _request(host: Host, endpoint: str, headers: dict[str, str]) -> tuple[float, dict[str, Any]]:
-    payload = {
-        "messages": [{"role": "user", "content": PROMPT}],
-        "max_tokens": GENERATED_TOKENS,
-        "temperature": 0,
-        "stream": True,
-        "cache_prompt": False,
-        "ignore_eos": True,
-    }
-    began = host.monotonic()
-    first: float | None = None
-    timings: dict[str, Any] | None = None
-    try:
-        for event in host.events(f"{endpoint}/v1/chat/completions", payload, headers=headers):
-            delta = (event.get("choices") or [{}])[0].get("delta", {})
-            if first is None and (delta.get("content") or delta.get("reasoning_content")):
-                first = host.monotonic() - began
-            timings = event.get("timings") or timings
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise OrinError(
-            f"the server at {endpoint} broke off while it was measured: {error}", "orin-deploy logs"
-        ) from error
-    if timings is None or first is None:
-        raise OrinError(f"the server at {endpoint} answered without text or timings", "orin-deploy logs")
-    return first, timings

@@ -153,6 +153,26 @@ _RULES = (
         _LESS_MEMORY,
     ),
     _Rule(
+        r"layer input tensor is null",
+        "the draft reads layers of its target that llama-server{build} does not hand out for this model",
+        "--draft none, or a draft of another kind",
+    ),
+    _Rule(
+        r"Remote RPC server crashed or returned malformed response",
+        "the draft's own process ended in the middle of its work, and llama-server{build} with it",
+        "it is started again; --set placement.draft=inline keeps the draft inside the server",
+    ),
+    _Rule(
+        r"Failed to connect to (127\.0\.0\.1:\d+)|RPC handshake failed for (\S+)",
+        "llama-server{build} cannot reach the draft's own process at {0}{1}",
+        "--set placement.draft=inline, or another placement.draft_port",
+    ),
+    _Rule(
+        r"failed to create MTP context",
+        "llama-server{build} cannot make a context for the draft",
+        "--draft none, or a draft that was made for this model",
+    ),
+    _Rule(
         r"(?:wrong number of tensors|missing tensor|tensor '[^']*' (?:not found|has wrong shape))(.*)",
         "the model's tensors are not what llama-server{build} expects of its architecture",
         f"the file is damaged or made for another release of llama.cpp: {_NEWER}",
@@ -199,8 +219,13 @@ def complaint(lines: Sequence[str]) -> str | None:
 def memory_rows(lines: Sequence[str]) -> tuple[Buffer, ...]:
     """The buffers of the last start in the log, in its order; needs the server's verbosity 4."""
     last = starts(lines)[-1] if lines else ()
-    found = (re.search(r"(\S+)\s+(model|KV|RS|compute|output) buffer size\s*=\s*([\d.]+) MiB", line) for line in last)
-    return tuple(Buffer(match[1], match[2], round(float(match[3]) * 1024 * 1024)) for match in found if match)
+    kinds = r"(?:model|KV|RS|compute|output|DSV4 \w+ state)"  # DeepSeek 4's compressors keep a recurrent state too
+    found = (re.search(rf"(\S+)\s+({kinds}) buffer size\s*=\s*([\d.]+) MiB", line) for line in last)
+    return tuple(
+        Buffer(match[1], "RS" if "state" in match[2] else match[2], round(float(match[3]) * 1024 * 1024))
+        for match in found
+        if match
+    )
 
 
 def offloaded(lines: Sequence[str]) -> tuple[int, int] | None:
@@ -210,6 +235,35 @@ def offloaded(lines: Sequence[str]) -> tuple[int, int] | None:
         if match := re.search(r"offloaded (\d+)/(\d+) layers to GPU", line):
             return int(match[1]), int(match[2])
     return None
+
+
+def speculation(lines: Sequence[str]) -> tuple[str, ...]:
+    """The kinds of speculation that the last start in the log set up, by llama-server's names; needs verbosity 4."""
+    last = starts(lines)[-1] if lines else ()
+    found = (re.search(r"adding speculative implementation '([a-z0-9-]+)'", line) for line in last)
+    return tuple(dict.fromkeys(match[1] for match in found if match))
+
+
+def not_speculating(lines: Sequence[str]) -> str | None:
+    """Why the last start in the log serves without speculation, in the server's words; None when it does not say."""
+    last = starts(lines)[-1] if lines else ()
+    for line in last:
+        if match := re.search(r"failed to initialize speculative decoding context: (.*)", line):
+            return match[1].strip()
+    for line in last:
+        if match := re.search(r"(speculative decoding not supported by this context)", line):
+            return match[1]
+        if match := re.search(r"(no implementations specified for speculative decoding)", line):
+            return match[1]
+    return None
+
+
+def drafted(lines: Sequence[str]) -> tuple[int, int] | None:
+    """Tokens drafted and tokens accepted since the last start in the log, over all kinds; None when it does not say."""
+    last = starts(lines)[-1] if lines else ()
+    found = (re.search(r"statistics\s+(\S+?):.*#gen tokens =\s*(\d+), #acc tokens =\s*(\d+)", line) for line in last)
+    totals = {match[1]: (int(match[2]), int(match[3])) for match in found if match}
+    return (sum(each[0] for each in totals.values()), sum(each[1] for each in totals.values())) if totals else None
 
 
 def seconds_to_ready(lines: Sequence[str]) -> float | None:

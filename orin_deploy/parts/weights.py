@@ -68,17 +68,17 @@ def destination(data: str, reference: Reference | str) -> str:
 
 def inspect(host: Host, spec: Spec) -> WeightsState:
     """What is there of the model's files."""
-    return WeightsState({file.path: _file_state(host, file) for file in spec.weights.files})
+    return WeightsState({file.path: _file_state(host, file) for file in spec.files})
 
 
 def plan(spec: Spec, state: WeightsState) -> tuple[Step, ...]:
     """One step a file. Refused when the missing files do not fit the disk, UsageError when a local file is absent."""
-    todo = [file for file in spec.weights.files if not _right(file, state.files[file.path])]
+    todo = [file for file in spec.files if not _right(file, state.files[file.path])]
     for file in todo:
         if file.reference.startswith("file:"):
             raise _not_here(file, state.files[file.path])
     _check_space(todo, state)
-    return tuple(_step(file, state.files[file.path], file in todo) for file in spec.weights.files)
+    return tuple(_step(file, state.files[file.path], file in todo) for file in spec.files)
 
 
 def _file_state(host: Host, file: WeightFile) -> FileState:

@@ -76,7 +76,7 @@ def served(engine_bin: Path, model: Path, serving: Serving) -> dict[str, float]:
                 break
         server.terminate()
         server.stdout.read()
-    assert set(sizes) == set(ENGINE_ROWS), "".join(said[-20:])
+    assert set(sizes) == set(ENGINE_ROWS) - {"recurrent state"}, "".join(said[-20:])
     return dict(sizes)
 
 

@@ -17,7 +17,7 @@ from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, procfs
 from orin_deploy.intent import speculation
 from orin_deploy.intent.options import OPTIONS
-from orin_deploy.intent.spec import Placement, Setting, Spec
+from orin_deploy.intent.spec import Draft, Placement, Setting, Spec, WeightFile, Weights
 from orin_deploy.parts import service
 from orin_deploy.parts.step import Step
 from tests.specs import free_port, make_build, make_spec
@@ -35,17 +35,24 @@ def with_draft(
     """The Spec of a deployment whose draft has a process of its own, one thread each."""
     placement = Placement(cpus, 1, 1, "test", draft_cpus, 1)
     values = {key: Setting(option.default, "default") for key, option in OPTIONS.items()}
-    values["spec_draft_model"] = Setting(str(draft), "test")
     values["placement.draft_port"] = Setting(free_port(), "test")
     build = make_build(engine_bin)
-    process = speculation.draft_process(values, build, placement)
+    weights = Weights(f"file:{draft}", (WeightFile(f"file:{draft}", str(draft)),))
+    chosen = Draft("draft-simple", weights, where="process", n_max=3)
+    process = speculation.in_process(chosen, values, build, placement)
     options = {key: setting.value for key, setting in speculation.server_options(values, process, build).items()}
     return make_spec(
         data,
         engine_bin,
         model,
         free_port(),
-        options={**options, "spec_draft_model": str(draft), "threads": 1, "threads_batch": 1},
+        options={
+            **options,
+            "spec_type": process.kind,
+            "spec_draft_model": str(draft),
+            "threads": 1,
+            "threads_batch": 1,
+        },
         placement=placement,
         draft=process,
         manager=manager,

@@ -89,4 +89,4 @@ def test_every_rule_has_a_case_of_its_own_and_one_in_which_it_keeps_still() -> N
 
 
 def test_there_are_as_many_cases_as_were_copied() -> None:
-    assert len(CASES) == 48
+    assert len(CASES) == 84

@@ -129,7 +129,7 @@ class Deployment:
             shutil.copytree(self.folder.with_name("saved"), self.folder, symlinks=True)
 
 
-_OF_THE_WAY = ("lock", "state.json", "server.log")
+_OF_THE_WAY = ("lock", "state.json", "server.log", "learned.json")
 
 
 @pytest.fixture(params=["systemd", "process"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,12 +12,11 @@ from hypothesis import strategies as st
 from orin_deploy.errors import Refused
 from orin_deploy.facts.device import MIB
 from orin_deploy.facts.layers import Layer
-from orin_deploy.facts.model import Model
+from orin_deploy.facts.model import Model, Projected
 from orin_deploy.intent.budget import Budget, estimate, fit_context
 from orin_deploy.intent.compute import Batch, compute_bytes
 from orin_deploy.intent.engine_rows import ENGINE_ROWS
-from orin_deploy.intent.refusal import refusal
-from orin_deploy.intent.serving import Drafting, Serving
+from orin_deploy.intent.serving import Drafting, Serving, cells_per_slot, context_per_slot
 
 MINICPM5 = Model(
     reference="hf:openbmb/MiniCPM5-2B-GGUF",
@@ -56,7 +56,9 @@ SERVINGS = st.builds(
     cache_ram_mib=st.sampled_from([0, 512]),
     kv_unified=st.booleans(),
     gpu=st.booleans(),
-    drafting=st.sampled_from([None, Drafting("ngram-simple", 7)]),
+    drafting=st.sampled_from(
+        [None, Drafting("ngram-simple", 7), Drafting("draft-dspark", 7, MINICPM5), Drafting("draft-mtp", 2)]
+    ),
 )
 
 
@@ -113,6 +115,101 @@ def test_checkpoints_count_where_layers_slide() -> None:
     assert row(estimate(MINICPM5, Serving(ctx_size=4096, cache_ram_mib=100)), "prompt cache") == 100 * MIB
 
 
+def test_recurrent_state_grows_with_slots_and_speculation_and_not_with_context() -> None:
+    hybrid = replace(
+        MINICPM5, architecture="qwen35", layers=(Layer(0, 0, 0, state=(1000, 32)),) * 3 + (Layer(2, 64, 64),)
+    )
+    one = 3 * 4 * (1000 + 32)
+    drafting = Drafting("draft-eagle3", 7, replace(MINICPM5, layers=MINICPM5.layers[:1]))
+    for slots, draft, times in ((1, None, 1), (4, None, 4), (1, drafting, 8), (2, drafting, 16)):
+        for size in (1024, 32768):
+            serving = Serving(ctx_size=size, parallel=slots, drafting=draft)
+            assert row(estimate(hybrid, serving), "recurrent state") == times * one
+    simple = Serving(ctx_size=1024, drafting=replace(drafting, kind="draft-simple"))
+    assert row(estimate(hybrid, simple), "recurrent state") == one
+    assert "recurrent state" not in {each.name for each in estimate(MINICPM5, Serving(ctx_size=1024)).rows}
+
+
+def test_compressed_caches_of_deepseek4() -> None:
+    """A cell for 4 or 128 tokens, in whole 256s, and a stream of its own for every slot even when slots are unified."""
+    layers = (Layer(1, 512, 0, True, 128, 0, 4), Layer(1, 512, 0, True, 0, 0, 128))
+    model = replace(MINICPM5, architecture="deepseek4", layers=layers, sliding_window=128)
+    window, csa, hca = 2 * (512 + 256) * 512, 8192 * (512 + 128), 256 * 512
+    assert row(estimate(model, Serving(ctx_size=32768)), "KV cache") == 2 * (window + csa + hca)
+    unified = Serving(ctx_size=32768, parallel=3, kv_unified=True)
+    assert row(estimate(model, unified), "KV cache") == 3 * 2 * (window + csa + hca)
+
+
+DRAFT = replace(MINICPM5, layers=(Layer(2, 64, 64),) * 4, tensor_bytes=200 * MIB, n_vocab=32_000, n_embd=512, n_ff=1024)
+
+
+@pytest.mark.parametrize(("kind", "rows"), [("draft-simple", 3), ("draft-dspark", 3 * 8)])
+def test_a_draft_has_the_targets_context_and_types_of_its_own(kind: str, rows: int) -> None:
+    drafting = Drafting(kind, 7, DRAFT, cache_type_k="q8_0", cache_type_v="q8_0")
+    budget = estimate(MINICPM5, Serving(ctx_size=3000, parallel=3, drafting=drafting))
+    assert row(budget, "draft KV cache") == 3 * 1024 * 4 * 2 * 128 // 32 * 34
+    assert row(budget, "draft weights") == 200 * MIB
+    width = 0 if kind == "draft-simple" else 512
+    assert row(budget, "draft output") == 4 * rows * (32_000 + width)
+    assert "draft process" not in {each.name for each in budget.rows}
+
+
+def test_a_draft_apart_adds_its_process_and_multi_token_prediction_no_weights() -> None:
+    apart = estimate(MINICPM5, Serving(ctx_size=3000, drafting=Drafting("draft-simple", 4, DRAFT, apart=True)))
+    assert row(apart, "draft process") > 0
+    ahead = replace(MINICPM5, nextn=(Layer(2, 128, 128),))
+    budget = estimate(ahead, Serving(ctx_size=4096, drafting=Drafting("draft-mtp", 2)))
+    assert row(budget, "draft weights") == 0
+    assert row(budget, "draft KV cache") == 4096 * 2 * 2 * 128 * 2
+    assert row(budget, "KV cache") == 42 * row(budget, "draft KV cache")
+
+
+def test_a_draft_that_reads_layers_has_them_handed_out() -> None:
+    tapping = replace(DRAFT, target_layers=(2, 20, 39))
+    plain, tapped = (
+        row(estimate(MINICPM5, Serving(ctx_size=8192, drafting=Drafting("draft-eagle3", 3, draft))), "output")
+        for draft in (DRAFT, tapping)
+    )
+    assert tapped - plain == 3 * 2048 * MINICPM5.n_embd * 4
+
+
+@pytest.mark.parametrize(
+    ("ctx_size", "parallel", "unified", "cells", "tokens"),
+    [(4096, 1, False, 4096, 4096), (3000, 4, False, 768, 768), (3000, 4, True, 3072, 3072), (0, 1, False, 8192, 8192)],
+)
+def test_context_per_slot(ctx_size: int, parallel: int, unified: bool, cells: int, tokens: int) -> None:
+    def of(rule: Callable[..., int], trained: int) -> int:
+        return rule(trained, ctx_size=ctx_size, parallel=parallel, kv_unified=unified)
+
+    assert (of(cells_per_slot, 8192), of(context_per_slot, 8192)) == (cells, tokens)
+    assert of(context_per_slot, 300) == min(300, of(cells_per_slot, 300))
+
+
+def test_checkpoints_of_recurrent_state_and_a_projector() -> None:
+    hybrid = replace(MINICPM5, layers=(Layer(0, 0, 0, state=(1000, 32)), Layer(2, 64, 64)))
+    kept = row(estimate(hybrid, Serving(ctx_size=4096, parallel=2, ctx_checkpoints=5)), "prompt cache")
+    assert kept == 5 * 2 * 4 * (1000 + 32)
+    assert row(estimate(MINICPM5, Serving(ctx_size=4096, projector_bytes=77)), "projector") == 77
+
+
+def test_a_draft_in_the_server_takes_its_share_of_the_process() -> None:
+    alone, drafted = (
+        row(estimate(MINICPM5, Serving(ctx_size=4096, drafting=drafting)), "process")
+        for drafting in (None, Drafting("draft-simple", 4, DRAFT))
+    )
+    assert 256 * DRAFT.n_vocab < drafted - alone < alone
+
+
+def test_an_unknown_architecture_takes_what_its_engine_projects() -> None:
+    stranger = replace(MINICPM5, architecture="llama9")
+    (said,) = [each.source for each in estimate(stranger, Serving(ctx_size=4096)).rows if each.name == "KV cache"]
+    assert said.startswith("assumed: plain attention; llama9")
+    model = replace(stranger, projected=Projected(100, 7, 64.0, 50))
+    budget = estimate(model, Serving(ctx_size=4096, parallel=2, cache_type_k="q8_0"))
+    rows = ("weights", "KV cache", "recurrent state", "compute")
+    assert [row(budget, name) for name in rows] == [100, round(4096 * 64 * (34 + 64) / 128), 14, 50]
+
+
 def test_rows_of_a_gpu() -> None:
     tied = replace(MINICPM5, token_embd_bytes=1000)
     budget = estimate(tied, Serving(ctx_size=4096, gpu=True))
@@ -131,7 +228,7 @@ def test_rows_are_disjoint_and_never_negative(model: Model, serving: Serving) ->
     budget = estimate(model, serving)
     names = [each.name for each in budget.rows]
     assert len(set(names)) == len(names)
-    assert set(ENGINE_ROWS) <= set(names)
+    assert set(ENGINE_ROWS) - {"recurrent state"} <= set(names)
     assert all(each.bytes >= 0 and each.source for each in budget.rows)
 
 
@@ -162,38 +259,6 @@ def test_more_memory_never_fits_less(model: Model, serving: Serving, limit: int,
 def test_more_context_never_takes_less(model: Model, serving: Serving, more: int) -> None:
     wider = replace(serving, ctx_size=serving.ctx_size + more)
     assert estimate(model, wider).total_bytes >= estimate(model, serving).total_bytes
-
-
-def test_the_refusal_gives_the_numbers() -> None:
-    serving = Serving(ctx_size=131_072)
-    budget = estimate(MINICPM5, serving, limit_bytes=4 << 30, limit_source="MemAvailable")
-    error = refusal(MINICPM5, serving, budget)
-    fits = {
-        kind: fit_context(MINICPM5, with_type(serving, kind), limit_bytes=4 << 30) for kind in ("f16", "q8_0", "q4_0")
-    }
-    assert f"{-(-budget.total_bytes // MIB):,} MiB" in error.message
-    assert "4,096 MiB can be had (MemAvailable)" in error.message
-    for kind, size in fits.items():
-        assert f"{size} with {kind} KV cache" in error.message
-    assert error.hint == f"--set ctx_size={fits['f16']}"
-    assert sorted(fits.values(), key=lambda size: size or 0) == list(fits.values())
-
-
-def test_the_refusal_when_only_a_smaller_cache_fits_and_when_none_does() -> None:
-    serving = Serving(ctx_size=8192, cache_type_k="f32", cache_type_v="f32", parallel=4)
-    floor = estimate(MINICPM5, replace(with_type(serving, "q8_0"), ctx_size=1024), limit_bytes=0).total_bytes
-    tight = estimate(MINICPM5, serving, limit_bytes=floor, limit_source="test")
-    assert (
-        refusal(MINICPM5, serving, tight).hint == "--set ctx_size=1024 --set cache_type_k=q8_0 --set cache_type_v=q8_0"
-    )
-    none = estimate(MINICPM5, serving, limit_bytes=1 << 30, limit_source="test")
-    assert "no context fits" in refusal(MINICPM5, serving, none).message
-    plain = replace(serving, flash_attn=False)
-    assert "q8_0" not in refusal(MINICPM5, plain, estimate(MINICPM5, plain, limit_bytes=2 << 30)).message
-
-
-def with_type(serving: Serving, kind: str) -> Serving:
-    return replace(serving, cache_type_k=kind, cache_type_v=kind)
 
 
 @given(st.lists(st.sampled_from([Layer(4, 64, 64, True), Layer(1, 64, 64)]), min_size=1, max_size=9), SERVINGS)

@@ -31,7 +31,7 @@ def _write(folder: Path, text: str) -> Path:
 
 
 def test_every_entry_that_ships_is_sound() -> None:
-    assert catalog.names(SEARCH) == ("minicpm5-2b", "smollm2-135m")
+    assert catalog.names(SEARCH) == ("minicpm5-2b", "minicpm5-2b-dspark", "smollm2-135m")
     for name in catalog.names(SEARCH):
         entry = catalog.find(name, SEARCH)
         assert entry is not None

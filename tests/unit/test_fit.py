@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +18,7 @@ from orin_deploy.intent import profile
 from orin_deploy.intent.budget import Budget
 from orin_deploy.intent.fit import Fitted, fit
 from orin_deploy.intent.profile import Profile
+from orin_deploy.intent.refusal import DoesNotFit
 from orin_deploy.intent.resolve import layer
 from orin_deploy.intent.serving import STEP
 from orin_deploy.intent.spec import Setting, Spec
@@ -58,7 +59,7 @@ def values(words: dict[str, str]) -> dict[str, Setting]:
     return layer(chosen(), tuple(words.items()))
 
 
-def machine(available_mib: int, **more: int) -> Device:
+def machine(available_mib: int, **more: Any) -> Device:
     memory = Memory(total=65_000 * MIB, available=available_mib * MIB, free=0, **more)
     return replace(board().device, memory=memory, assumed=None)
 
@@ -115,20 +116,19 @@ def test_a_larger_context_never_needs_less(model: Model, steps: int, more: int, 
 
 @UNHURRIED
 @given(models(), MEMORY, WORDS)
-def test_the_refusal_names_a_context_that_fits(model: Model, available: int, words: dict[str, str]) -> None:
+def test_every_change_that_the_refusal_offers_fits(model: Model, available: int, words: dict[str, str]) -> None:
     asked = words | {"ctx_size": str(model.n_ctx_train)}
     if fitted(model, available, asked) is not None:
         return
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(DoesNotFit) as caught:
         fit(model, values(asked), board().build, machine(available), None, 0)
-    advice = dict(re.findall(r"--set (\w+)=(\S+)", caught.value.hint or ""))
-    if "ctx_size" in advice:
-        found = fitted(model, available, words | advice)
+    for way in caught.value.ways:
+        found = fitted(model, available, asked | dict(way.options))
         assert found is not None
-        assert found[2].fits
-    else:
-        assert "no context fits" in caught.value.message
-        assert fitted(model, available, words | {"cache_type_k": "q4_0", "cache_type_v": "q4_0"}) is None
+        assert found[2].total_bytes == way.total_bytes
+    if not caught.value.ways:
+        smallest = {"cache_type_k": "q4_0", "cache_type_v": "q4_0", "cache_ram": "0", "parallel": "1"}
+        assert fitted(model, available, words | smallest) is None
 
 
 def earlier(context: int, budget: Budget, record: int = 7) -> Fitted:

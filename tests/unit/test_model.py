@@ -11,8 +11,9 @@ import pytest
 
 from orin_deploy.facts.gguf import read_file, read_ranges
 from orin_deploy.facts.layers import Layer
-from orin_deploy.facts.model import Model, from_file, from_header, repacked_bytes
+from orin_deploy.facts.model import Model, from_file, from_header, projector_bytes
 from orin_deploy.facts.not_a_model import NotAModel
+from orin_deploy.facts.tensors import cpu_bytes, gpu_bytes
 from tests.ggufs import Shape, Typed, header, write
 
 Q8_0_BYTES = 34 / 32
@@ -61,12 +62,18 @@ def test_heads_per_layer_and_defaults() -> None:
     ("architecture", "changes", "dense"),
     [
         ("gemma2", {}, [1, 3, 5, 7]),
+        ("gemma2", {"attention.sliding_window": None}, [1, 3, 5, 7]),
         ("gemma3", {}, [5]),
         ("gemma3", {"attention.sliding_window_pattern": 3}, [2, 5]),
         ("gemma3", {"attention.sliding_window": None}, list(range(8))),
         ("cohere2moe", {}, [0, 4]),
+        ("cohere2moe", {"nextn_predict_layers": 2}, [0, 4]),
         ("gemma4", {"attention.sliding_window_pattern": [True, True, False, True] * 2}, [2, 6]),
-        ("llama", {}, list(range(8))),
+        ("exaone4", {}, list(range(8))),
+        ("llama4", {"attention.sliding_window": 0}, list(range(8))),
+        ("llama4", {"attention.sliding_window": None}, [3, 7]),
+        ("olmo2", {"attention.sliding_window_pattern": 0}, []),
+        ("llama", {"attention.sliding_window_pattern": [True] * 8}, list(range(8))),
         ("phi3", {}, list(range(8))),
     ],
 )
@@ -74,6 +81,12 @@ def test_sliding_layers(architecture: str, changes: dict[str, Any], dense: list[
     keyed = {f"{architecture}.{key}": value for key, value in changes.items()}
     found = model(Shape(architecture, n_layer=8, window=512), **keyed)
     assert [index for index, layer in enumerate(found.layers) if not layer.sliding] == dense
+    assert bool(found.sliding_window) == found.sliding_layers or architecture == "phi3"
+
+
+@pytest.mark.parametrize(("architecture", "window"), [("llama4", 8192), ("smallthinker", 4096), ("gemma3", 512)])
+def test_windows_that_are_fixed(architecture: str, window: int) -> None:
+    assert model(Shape(architecture, n_layer=8, window=512)).sliding_window == window
 
 
 def test_layers_that_share_a_cache_have_none() -> None:
@@ -81,10 +94,99 @@ def test_layers_that_share_a_cache_have_none() -> None:
     assert [layer.n_head_kv for layer in found.layers] == [2, 2, 0, 0]
 
 
+@pytest.mark.parametrize("architecture", ["dream", "llada", "mamba", "rwkv7", "gemma4-assistant"])
+def test_architectures_that_keep_no_keys(architecture: str) -> None:
+    assert {layer.n_head_kv for layer in model(Shape(architecture)).layers} == {0}
+
+
 def test_compressed_attention_keeps_no_values() -> None:
     keys = {"attention.key_length_mla": 192, "attention.key_length": 576, "attention.head_count_kv": 1}
     found = model(Shape("deepseek2"), **{f"deepseek2.{key}": value for key, value in keys.items()})
     assert found.layers[0] == Layer(1, 576, 0)
+    plain = keys | {"attention.key_length_mla": 0}
+    assert model(Shape("deepseek2"), **{f"deepseek2.{key}": value for key, value in plain.items()}).layers[0].head_v
+
+
+SSM = {"ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 16, "ssm.group_count": 2}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "state"),
+    [
+        ("mamba", SSM, (3 * 512, 512 * 16)),  # reads no groups
+        ("mamba2", SSM, (3 * (512 + 2 * 2 * 16), 512 * 16)),
+        ("lfm2", {"shortconv.l_cache": 3, "attention.head_count_kv": [0] * 3}, (2 * 256, 0)),
+        ("rwkv7", {"wkv.head_size": 64}, (2 * 256, 256 * 64)),
+        ("rwkv6qwen2", {"wkv.head_size": 64, "token_shift_count": 1}, (256, 256 * 64)),
+        ("kimi-linear", {"kda.head_dim": 32, "attention.head_count_kv": [0] * 3} | SSM, (3 * 3 * 4 * 32, 32 * 32 * 4)),
+        ("minimax-01", {}, (0, 64 * 64 * 4)),
+        ("qwen3next", SSM, (3 * (512 + 2 * 2 * 16), 512 * 16)),
+        ("llama", SSM, ()),
+    ],
+)
+def test_recurrent_state(architecture: str, changes: dict[str, Any], state: tuple[int, ...]) -> None:
+    found = model(Shape(architecture), **{f"{architecture}.{key}": value for key, value in changes.items()})
+    assert found.layers[0].state == state
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "attention"),
+    [
+        ("qwen3next", {}, [3, 7]),
+        ("qwen3next", {"full_attention_interval": 2}, [1, 3, 5, 7]),
+        ("qwen35", {"nextn_predict_layers": 1}, [3]),
+        ("minimax-01", {}, [7]),
+        ("qwen4exp", {"attention.recurrent_layers": [1, 0] * 4}, [1, 3, 5, 7]),
+        ("jamba", {"attention.head_count_kv": [0, 2, 0, 0, 2, 0, 0, 0]}, [1, 4]),
+        ("falcon-h1", {}, list(range(8))),
+    ],
+)
+def test_hybrid_layers(architecture: str, changes: dict[str, Any], attention: list[int]) -> None:
+    keyed = {f"{architecture}.{key}": value for key, value in (SSM | changes).items()}
+    found = model(Shape(architecture, n_layer=8), **keyed)
+    assert [index for index, layer in enumerate(found.layers) if layer.n_head_kv] == attention
+    recurrent = [index for index, layer in enumerate(found.layers) if layer.state]
+    assert recurrent == [i for i in range(found.n_layer) if i not in attention or architecture == "falcon-h1"]
+
+
+def test_blocks_that_predict_further_tokens_stand_apart() -> None:
+    found = model(Shape("glm4moe", n_layer=4), **{"glm4moe.nextn_predict_layers": 1})
+    assert (len(found.layers), found.nextn) == (3, (Layer(2, 64, 64),))
+    assert found.tensors is not None
+    block = (found.tensor_bytes - 2 * found.token_embd_bytes - 256 * 4) // 4
+    without, _ = cpu_bytes(found.tensors, frozenset(), mapped=False)
+    assert found.tensor_bytes - without == block
+    assert cpu_bytes(found.tensors, frozenset(), mapped=False, nextn=True) == (found.tensor_bytes, 0)
+    assert len(model(Shape("glm4moe", n_layer=4), **{"glm4moe.nextn_predict_layers": 4}).layers) == 4
+
+
+INDEXER = {"attention.indexer.key_length": 128, "attention.key_length_mla": 192, "attention.indexer.top_k": 64}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes", "kept"),
+    [
+        ("deepseek32", {}, [(128, 0)] * 4),
+        ("deepseek32", {"attention.key_length_mla": 0}, [(128, 64)] * 4),
+        ("glm-dsa", {}, [(128, 0)] * 4),
+        ("glm-dsa", {"context_length": 1 << 20}, [(128, 0)] * 3 + [(0, 0)]),
+        ("glm-dsa", {"attention.indexer.types": [1, 0, 0, 1]}, [(128, 0), (0, 0), (0, 0), (128, 0)]),
+        ("minimax-m3", {"leading_dense_block_count": 1}, [(0, 0)] + [(128, 64)] * 3),
+        ("hy_v4", {"attention.indexer.top_k": 0, "attention.indexer.types": [1] * 4}, [(0, 0)] * 4),
+        ("llama", {}, [(0, 0)] * 4),
+    ],
+)
+def test_indexers(architecture: str, changes: dict[str, Any], kept: list[tuple[int, int]]) -> None:
+    keyed = {f"{architecture}.{key}": value for key, value in (INDEXER | changes).items()}
+    found = model(Shape(architecture, n_layer=4), **keyed)
+    assert [(layer.index_k, layer.index_v) for layer in found.layers] == kept
+
+
+def test_a_looped_model_keeps_every_pass() -> None:
+    found = model(Shape("nanbeige", n_layer=3), **{"nanbeige.num_loops": 2})
+    assert found.layers == (Layer(2, 64, 64),) * 6
+    with pytest.raises(NotAModel, match="claims 1539 layers"):
+        model(Shape("nanbeige", n_layer=3), **{"nanbeige.num_loops": 1 << 31})
 
 
 def test_parts_are_added_up(tmp_path: Path) -> None:
@@ -99,6 +201,14 @@ def test_parts_are_added_up(tmp_path: Path) -> None:
     assert parts.file_bytes == sum(path.stat().st_size for path in tmp_path.glob("m-*.gguf"))
     with pytest.raises(NotAModel, match="one of 2 parts; 1 were read"):
         from_header(read_file(tmp_path / "m-00001-of-00002.gguf"), "remote")
+
+
+def test_a_projector_is_the_sum_of_its_tensors(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "mmproj.gguf", {"general.architecture": "clip"}, {"v.a": ("F16", (64, 8)), "v.b": ("F32", (8,))}
+    )
+    assert projector_bytes(str(path)) == 64 * 8 * 2 + 8 * 4
+    assert projector_bytes(None) == projector_bytes(str(tmp_path / "absent")) == 0
 
 
 AVX2, ARM = frozenset({"AVX2", "FMA"}), frozenset({"NEON", "DOTPROD", "FP16_VA"})
@@ -126,15 +236,47 @@ AVX2, ARM = frozenset({"AVX2", "FMA"}), frozenset({"NEON", "DOTPROD", "FP16_VA"}
 def test_repacking_by_type_and_cpu(kind: str, features: frozenset[str], share: int) -> None:
     found = model(Shape(type=kind, n_vocab=1024))
     matrices = found.tensor_bytes - found.token_embd_bytes - dict(found.tensor_types)["F32"]
-    assert repacked_bytes(found, features) == share * matrices
+    assert found.tensors is not None
+    plain, repacked = cpu_bytes(found.tensors, features, mapped=False)
+    assert (plain, repacked) == (found.tensor_bytes - repacked, share * matrices)
 
 
 def test_repacking_needs_rows_in_eights() -> None:
     odd = model(Shape(type="Q4_0", n_vocab=1023, tied=True))
-    assert repacked_bytes(odd, AVX2, ("looked up",)) == 0
     even = model(Shape(type="Q4_0", n_vocab=1024, tied=True))
-    assert repacked_bytes(even, AVX2, ("looked up",)) == even.token_embd_bytes
-    assert even.repackable_bytes == repacked_bytes(even, AVX2 | ARM)
+    assert odd.tensors is not None
+    assert even.tensors is not None
+    plain, repacked = cpu_bytes(odd.tensors, AVX2, mapped=False)
+    assert plain + repacked == pytest.approx(odd.tensor_bytes, abs=64)
+    both = sum(cpu_bytes(even.tensors, AVX2, mapped=False))
+    assert both == even.tensor_bytes + even.token_embd_bytes
+    assert even.repackable_bytes == cpu_bytes(even.tensors, AVX2 | ARM, mapped=False)[1]
+
+
+def test_a_mapping_reaches_from_the_first_tensor_to_the_last() -> None:
+    """What is repacked drops out of the mapping at its edges and stays, uncounted twice, between others."""
+    found = model(Shape(type="Q4_0", n_layer=2, n_vocab=1024))
+    assert found.tensors is not None
+    (file,) = found.tensors.files
+    kept = [tensor for tensor in file if tensor.type == "F32" or tensor.name == "token_embd.weight"]
+    mapped, repacked = cpu_bytes(found.tensors, AVX2, mapped=True)
+    assert mapped == kept[-1].offset + kept[-1].bytes - kept[0].offset
+    assert repacked == cpu_bytes(found.tensors, AVX2, mapped=False)[1]
+    assert cpu_bytes(found.tensors, frozenset(), mapped=True) == (found.tensor_bytes, 0)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_on_a_gpu(tied: bool) -> None:
+    found = model(Shape(tied=tied))
+    assert found.tensors is not None
+    device, host = gpu_bytes(found.tensors, mapped=False, cuda=False)
+    assert host == found.token_embd_bytes
+    assert device == found.tensor_bytes - (0 if tied else found.token_embd_bytes)
+    # Rows of 256 Q8_0 values end on a multiple of 512: 8 more blocks of 34 bytes a matrix, and 128 bytes a tensor.
+    on_cuda, _ = gpu_bytes(found.tensors, mapped=False)
+    narrow = sum(1 for t in found.tensors.all() if t.type == "Q8_0" and t.dims[0] % 512)
+    narrow -= 0 if tied else 1  # the token embedding stays on the CPU
+    assert 0 <= on_cuda - device - narrow * 8 * 34 < 128 * (narrow + 1)
 
 
 @pytest.mark.parametrize(

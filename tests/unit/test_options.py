@@ -167,9 +167,9 @@ def test_other_names_are_refused_with_the_right_one(name: str, says: str) -> Non
 
 
 def test_renamed_names_lead_to_options_that_exist() -> None:
-    for old, today in RENAMED.items():
-        for key in re.findall(r"^[a-z_.0-9]+|(?<=or )spec_\w+", today):
-            assert find(key).key == key, old
+    for name, old in RENAMED.items():
+        for key in (*old.keys, *re.findall(r"^[a-z_.0-9]+|(?<=or )spec_\w+", old.today)):
+            assert find(key.format(kind="map_k")).key == key.format(kind="map_k"), name
 
 
 @pytest.mark.parametrize(

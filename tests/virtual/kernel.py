@@ -220,6 +220,18 @@ class Kernel:
         size = 8 if self.board.soc == "tegra234" else 4
         return (size - self.mask().bit_count()) / (size - min(mask.bit_count() for mask in masks))
 
+    # What its tools ask of it.
+
+    def switch_core(self, cpu: int, on: bool) -> None:
+        from tests.virtual.cores import set_online
+
+        set_online(self, cpu, on)
+
+    def reboot(self) -> None:
+        from tests.virtual.booting import reboot
+
+        reboot(self)
+
     # What it shows.
 
     def publish(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.virtual import conf as confs
-from tests.virtual.cores import set_online
 from tests.virtual.kernel import CPU, EMC, Kernel, round_to
 
 STATUS = "/var/lib/nvpmodel/status"
@@ -31,7 +30,7 @@ def apply_mode(kernel: Kernel, mode: int) -> None:
     conf = kernel.conf()
     for name, argument, value in conf.settings[mode]:
         if name == "CPU_ONLINE":
-            set_online(kernel, int(argument.rpartition("_")[2]), value == "1")
+            kernel.switch_core(int(argument.rpartition("_")[2]), value == "1")
     for name, argument, value in conf.settings[mode]:
         param = conf.params[name]
         path = param.path(argument, kernel.knext)

@@ -45,11 +45,17 @@ def make(root: Path, name: str, l4t: str, live: bool) -> None:
         kernel.advance(0.001)
 
 
-def _identity(kernel: Kernel, board: Board, release: Release, super_modes: bool) -> None:
+def identity(board: Board, super_modes: bool) -> tuple[tuple[str, ...], str]:
+    """The device tree's compatible strings, and its model."""
     kit = f"nvidia,{board.carrier}+{board.module}{'-super' if super_modes else ''}"
-    strings = ["nvidia,p2972-0000"] if board.carrier == "p2972-0000" else [kit, f"nvidia,{board.module}"]
+    strings = ("nvidia,p2972-0000",) if board.carrier == "p2972-0000" else (kit, f"nvidia,{board.module}")
     model = board.super_model if super_modes and board.super_model else board.model
-    tree = {"compatible": "".join(f"{each}\0" for each in (*strings, f"nvidia,{board.soc}")), "model": f"{model}\0"}
+    return (*strings, f"nvidia,{board.soc}"), model
+
+
+def _identity(kernel: Kernel, board: Board, release: Release, super_modes: bool) -> None:
+    strings, model = identity(board, super_modes)
+    tree = {"compatible": "".join(f"{each}\0" for each in strings), "model": f"{model}\0"}
     for name, text in tree.items():
         kernel.write(f"/proc/device-tree/{name}", text)
     first, _, rest = release.revision.partition(".")

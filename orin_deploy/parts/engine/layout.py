@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 
 from orin_deploy.intent import source as sources
+from orin_deploy.intent.build import TARGETS
 from orin_deploy.intent.spec import Build, Source
 
 # Below the engine's folder.
@@ -44,6 +45,13 @@ def archives(build: Build, cache: str) -> tuple[str, ...]:
     if binding := binding_source(build):
         wanted.append(binding)
     return tuple(dict.fromkeys(archive(source, cache) for source in wanted))
+
+
+def programs(build: Build) -> tuple[str, ...]:
+    """The programs by which a build is known to be whole: the server and those that were asked for besides."""
+    return tuple(
+        f"{build.bin}/{name}" for name in ("llama-server", *(name for name in build.targets if name not in TARGETS))
+    )
 
 
 def tool_programs(cache: str) -> tuple[str, str]:

@@ -48,7 +48,7 @@ class EngineState:
 def inspect(host: Host, spec: Spec) -> EngineState:
     """Look at the engine's folders; raises OrinError for an engine, tree or archive that is not there."""
     build, cache = spec.build, str(host.cache)
-    server, source = f"{build.bin}/llama-server", layout.source_folder(build)
+    programs, source = layout.programs(build), layout.source_folder(build)
     _require_what_is_named(host, build)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if spec.device.assumed is not None:  # nothing of ours is on a board that is not at hand
@@ -60,7 +60,7 @@ def inspect(host: Host, spec: Spec) -> EngineState:
         archives=frozenset(path for path in layout.archives(build, cache) if host.exists(path)),
         source=host.exists(source),
         tools=all(host.exists(path) for path in layout.tool_programs(cache)),
-        published=host.exists(server),
+        published=all(host.exists(path) for path in programs),
         fingerprint=_fingerprint(host, build),
         built_from=host.read(f"{build.folder}/{layout.BUILT_FROM}"),
         help=bool(help_text(host, build)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orin_deploy.host import Host, processes, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
@@ -61,6 +62,13 @@ def held_bytes(host: Host, name: str) -> int:
     return sum(rows.get("anon", 0) + rows.get("shmem", 0) for rows in resident) + sum(
         row.bytes for row in buffers if row.device.startswith("CUDA")
     )
+
+
+def slots(host: Host, spec: Spec) -> list[dict[str, Any]] | None:
+    """What the server says of each slot; None when it does not show its slots, or not soon."""
+    reply = host.http("GET", f"{spec.service.endpoint}/slots", headers=auth_headers(spec))
+    told = reply.json() if reply is not None and reply.status == 200 else None
+    return told if isinstance(told, list) else None
 
 
 def auth_headers(spec: Spec) -> dict[str, str]:

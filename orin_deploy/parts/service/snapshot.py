@@ -36,7 +36,7 @@ def restore(spec: Spec, before: Before) -> tuple[Action, ...]:
     other = () if before.manager == spec.service.manager else teardown(place, spec.service.manager)
     if before.manager == "process":
         return *other, Stop(spec.name, place.launch), Write(place.launch, before.text), Start(spec.name, place.launch)
-    draft = draft_unit(place, before.draft_text, there=spec.draft is not None)
+    draft = draft_unit(place, before.draft_text, there=spec.draft_process is not None)
     return *other, *draft, Write(place.unit_file, before.text), *start_unit(place, wait=True, draft=bool(draft))
 
 

@@ -103,7 +103,9 @@ def inspect(host: Host, spec: Spec) -> ServiceState:
         endpoint=endpoint,
         overdue=endpoint.health is None and age_s > _ANSWERS_WITHIN_S,
         holder=_holder(host, spec.service.port, spec.service.host, now.pid),
-        draft_holder=None if spec.draft is None else _holder(host, spec.draft.port, "127.0.0.1", now.draft),
+        draft_holder=None
+        if spec.draft_process is None
+        else _holder(host, spec.draft_process.port, "127.0.0.1", now.draft),
     )
 
 

@@ -27,8 +27,8 @@ def plan(spec: Spec, state: ServiceState) -> tuple[Step, ...]:
         raise OrinError("taskset is not on this machine, so the server cannot be pinned", "sudo apt install util-linux")
     if state.holder is not None:
         raise _taken(state.holder, "port", spec.service.port)
-    if state.draft_holder is not None and spec.draft is not None:
-        raise _taken(state.draft_holder, "placement.draft_port", spec.draft.port)
+    if state.draft_holder is not None and spec.draft_process is not None:
+        raise _taken(state.draft_holder, "placement.draft_port", spec.draft_process.port)
     if state.keyless:
         raise UsageError(
             f"the API key file {spec.service.api_key_file} holds no key that a request could carry",
@@ -114,7 +114,7 @@ def _actions(spec: Spec, state: ServiceState, text: str) -> tuple[Action, ...]:
         actions += draft_unit(where, draft_text, there=True)
     if state.text != text:
         actions.append(Write(where.unit_file, text))
-    return (*actions, *start_unit(where, wait=False, draft=spec.draft is not None))
+    return (*actions, *start_unit(where, wait=False, draft=spec.draft_process is not None))
 
 
 def _reasons(spec: Spec, state: ServiceState, text: str) -> Iterator[str]:
@@ -152,13 +152,14 @@ def drift(spec: Spec, state: ServiceState) -> Iterator[str]:
 
 
 def _draft_drift(spec: Spec, draft: Server | None) -> Iterator[str]:
-    if spec.draft is None:
+    planned = spec.draft_process
+    if planned is None:
         if draft is not None:
             yield f"{DRAFT} is not planned"
     elif draft is None:
         yield f"{DRAFT} is not running"
-    elif draft.argv != spec.draft.argv:
-        yield f"{DRAFT}'s argv changed: {differences(draft.argv, spec.draft.argv)}"
+    elif draft.argv != planned.argv:
+        yield f"{DRAFT}'s argv changed: {differences(draft.argv, planned.argv)}"
     else:
         yield from _strays(f"{DRAFT}'s ", draft, spec.placement.draft_cpus)
 

@@ -50,9 +50,9 @@ def launch_text(spec: Spec, where: Where, taskset: str) -> str:
         "start_timeout_s": spec.service.start_timeout_s,
         "restart_delay_s": spec.service.restart_delay_s,
     }
-    if spec.draft is not None:
-        words = [taskset, "-c", cpu_text(spec.placement.draft_cpus), *spec.draft.argv]
-        document["companions"] = [{"name": DRAFT, "argv": words, "port": spec.draft.port}]
+    if (draft := spec.draft_process) is not None:
+        words = [taskset, "-c", cpu_text(spec.placement.draft_cpus), *draft.argv]
+        document["companions"] = [{"name": DRAFT, "argv": words, "port": draft.port}]
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -72,7 +72,7 @@ def unit_text(spec: Spec, where: Where, taskset: str, groups: tuple[str, ...]) -
         "[Unit]",
         f"Description=orin-deploy {spec.name}: llama-server on port {service.port}",
         "After=network.target",
-        *([f"BindsTo={where.draft_unit}", f"After={where.draft_unit}"] if spec.draft is not None else []),
+        *([f"BindsTo={where.draft_unit}", f"After={where.draft_unit}"] if spec.draft_process is not None else []),
         *([f"RequiresMountsFor={' '.join(map(quote, reads))}"] if system else []),
         *_start_limit(spec),
         "",
@@ -103,15 +103,16 @@ def draft_unit_text(spec: Spec, where: Where, taskset: str, groups: tuple[str, .
     The server's unit is bound to it: whichever ends takes the other along. What stopped the server that way is no
     failure of the server, so its own Restart= does not bring it back: this unit's start does, by Wants=.
     """
-    if spec.draft is None:
+    draft = spec.draft_process
+    if draft is None:
         return None
     service, env = spec.service, dict(spec.service.env)
-    command = (taskset, "-c", cpu_text(spec.placement.draft_cpus), *spec.draft.argv)
-    wait = _WAIT_FOR_PORT.format(port=spec.draft.port)
+    command = (taskset, "-c", cpu_text(spec.placement.draft_cpus), *draft.argv)
+    wait = _WAIT_FOR_PORT.format(port=draft.port)
     lines = [
         f"# Written by orin-deploy for the deployment {spec.name}; `orin-deploy up` writes it anew.",
         "[Unit]",
-        f"Description=orin-deploy {spec.name}: draft on port {spec.draft.port}",
+        f"Description=orin-deploy {spec.name}: draft on port {draft.port}",
         f"PartOf={where.unit}",
         f"Wants={where.unit}",
         *_start_limit(spec),
@@ -175,7 +176,7 @@ def _engine(spec: Spec) -> str:
 def _reads(spec: Spec) -> tuple[str, ...]:
     """What the server reads: its engine, the model's files, and every file its options name."""
     named = [word for word in spec.service.argv[1:] if word.startswith("/") and word != spec.service.api_key_file]
-    paths = (_engine(spec), *(file.path for file in spec.weights.files), *named)
+    paths = (_engine(spec), *(file.path for file in spec.files), *named)
     return tuple(dict.fromkeys(paths))
 
 

@@ -86,11 +86,9 @@ def _ask(kernel: Kernel, mode: int) -> int:
     _say("NVPM WARN: DO YOU WANT TO REBOOT NOW? enter YES/yes to confirm:")
     answer = sys.stdin.readline() if sys.stdin is not None else ""
     if answer.strip() in ("YES", "yes"):
-        from tests.virtual.booting import reboot
-
         remember(kernel, mode)
         _say("NVPM WARN: rebooting")
-        reboot(kernel)
+        kernel.reboot()
         return 0
     if not answer:
         _say("NVPM ERROR: bad input!")

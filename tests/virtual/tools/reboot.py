@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from tests.virtual.booting import reboot
 from tests.virtual.kernel import Kernel
 from tests.virtual.tools import is_root
 
@@ -13,5 +12,5 @@ def main(kernel: Kernel, words: list[str]) -> int:
     if not is_root():
         print("Failed to set wall message, ignoring: Interactive authentication required.", file=sys.stderr)
         return 1
-    reboot(kernel)
+    kernel.reboot()
     return 0

@@ -1,0 +1,74 @@
+"""`import`: an old command line or profile as today's profile."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from orin_deploy.cli.console import Console
+from orin_deploy.deploy.lookup import profile_folders
+from orin_deploy.errors import UsageError
+from orin_deploy.facts.inspect import inspect
+from orin_deploy.host import Host
+from orin_deploy.intent import board, profile
+from orin_deploy.intent.translate import Note, translate
+from orin_deploy.intent.translate_profile import nested, profile_text
+from orin_deploy.intent.translate_words import MAX_CHARS
+
+_HINT = 'as in orin-deploy import "llama-server -m model.gguf -c 4096", or orin-deploy import --file run.sh'
+
+
+def import_(words: list[str], file: str | None, base: str, profiles: str | None, console: Console) -> None:
+    """The profile on standard output, the notes on standard error. Raises UsageError when nothing could be read."""
+    found = translate(_text(words, file))
+    if found.is_empty:
+        raise UsageError("nothing in this text is a setting of a server", _way(found.notes))
+    include = _include(base, profiles)
+    console.document({
+        "profile": nested(found, include),
+        "sources": found.origin,
+        "notes": [dataclasses.asdict(note) for note in found.notes],
+    })  # fmt: skip
+    if console.as_json:
+        return
+    console.say(profile_text(found, include).rstrip("\n"))
+    for note in found.notes:
+        console.tell(f"{note.verdict}: {note.word}: {note.what}" + (f" -> {note.next}" if note.next else ""))
+    if found.model is None:
+        console.tell(f"no model is named: it is that of the profile {include}")
+
+
+def _text(words: list[str], file: str | None) -> str:
+    """The text to translate: several words are a command that was not quoted."""
+    if (file is None) is not bool(words):
+        raise UsageError("import takes a text, or a file", _HINT)
+    if file is not None and file != "-":
+        with open(os.open(Path(file).expanduser(), os.O_RDONLY | os.O_NONBLOCK), "rb") as source:
+            text = source.read(MAX_CHARS + 1).decode("utf-8", "replace")
+    elif file == "-" or words == ["-"]:
+        text = sys.stdin.read(MAX_CHARS + 1)
+    else:
+        text = words[0] if len(words) == 1 else shlex.join(words)
+    if len(text) > MAX_CHARS:
+        raise UsageError(f"the text is longer than {MAX_CHARS // 1024} KiB", "paste only the command itself")
+    return text
+
+
+def _include(base: str, profiles: str | None) -> str | None:
+    """The profile to start from: it brings the board's facts, and a model where the text names none."""
+    host = Host()
+    search = profile_folders(host, profiles)
+    if base == "auto":
+        return board.choose(inspect(host), search)[0]
+    return profile.load(base, search).name if "/" not in base else base
+
+
+def _way(notes: Iterable[Note]) -> str:
+    near = next(
+        (note for note in notes if note.verdict == "unknown" and note.next and "did you mean" in note.next), None
+    )
+    return f"{near.word}: {near.next}; {_HINT}" if near else _HINT

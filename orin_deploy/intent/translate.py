@@ -1,0 +1,124 @@
+"""Old command lines and profiles, in today's keys: what each word is now, and what in it never worked. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from orin_deploy.intent import translate_words
+from orin_deploy.intent.spec import Value
+from orin_deploy.intent.translate_build import of_build, of_power
+from orin_deploy.intent.translate_commands import Launch, launch
+from orin_deploy.intent.translate_finish import finish
+from orin_deploy.intent.translate_reading import NAMES_OFF, Note, Reading
+from orin_deploy.intent.translate_server import of_arguments, of_name
+from orin_deploy.intent.translate_words import Assigned, Command
+
+__all__ = ["Note", "Translation", "translate"]
+
+_MEASURES = "it measures or converts: nothing in it belongs to a server"
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a pasted text comes to: the model and the values by today's keys, what each came from, and the notes."""
+
+    model: str | None
+    values: dict[str, Value]
+    origin: dict[str, str]
+    notes: tuple[Note, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all could be read."""
+        understood = any(note.verdict not in ("unknown", "passed", "invalid") for note in self.notes)
+        return self.model is None and not self.values and not understood
+
+
+def translate(text: str) -> Translation:
+    """Today's profile for a command line, a script, a profile, a preset, a unit, a compose file or a Modelfile."""
+    reading = Reading()
+    for said in translate_words.read(text):
+        if isinstance(said, Assigned):
+            _take_assigned(reading, said)
+        else:
+            _take_command(reading, said)
+    finish(reading)
+    ordered = reading.ordered()
+    return Translation(reading.model, ordered, reading.origin, tuple(dict.fromkeys(reading.notes)))
+
+
+def _take_assigned(reading: Reading, said: Assigned) -> None:
+    if said.of == "profile":
+        of_name(reading, said.name, said.value, f"{said.name}: {said.value}")
+    else:
+        _take_environment(reading, said.name, said.value)
+
+
+def _take_environment(reading: Reading, name: str, value: str) -> None:
+    """An environment variable; what no tool that is known here reads is passed over in silence."""
+    word = f"{name}={value}"
+    if name.startswith("LLAMA_ARG_"):
+        option = name.removeprefix("LLAMA_ARG_").lower()
+        off = NAMES_OFF.get(option)  # of a switch's --no- form any value says no
+        of_name(reading, off.key, "off", word) if off is not None else of_name(reading, option, value, word)
+    elif name.startswith("OLLAMA_"):
+        of_name(reading, name.lower(), value, word)
+    elif name == "CMAKE_ARGS":
+        of_build(reading, tuple(value.split()))
+    elif name in ("LLAMA_API_KEY", "HF_TOKEN"):
+        of_name(reading, {"LLAMA_API_KEY": "api_key"}.get(name, "hf_token"), value, f"{name}=…")
+    elif name == "CPUAffinity":
+        reading.pin(word, value)
+
+
+def _take_command(reading: Reading, said: Command) -> None:
+    taken = launch(said.words)
+    for name, value in taken.environment:
+        _take_environment(reading, name, value)
+    shown = re.split(r"[/\\]", taken.program)[-1]
+    match taken.kind:
+        case "power":
+            of_power(reading, shown, taken.args)
+        case "build":
+            of_build(reading, (shown, *taken.args))
+        case "measure":
+            reading.note(
+                shown, "passed", f"{shown}: {_MEASURES}", "orin-deploy bench and orin-deploy gguf do such work"
+            )
+        case "rpc":
+            _take_rpc(reading, taken)
+        case "server":
+            _take_server(reading, taken, shown)
+        case _ if any(word.startswith("-") and reading.knows(word) for word in taken.args):
+            _take_server(reading, taken, shown)
+        case _ if shown:
+            reading.note(shown, "passed", f"{shown} neither serves nor builds nor sets power", "leave it out")
+        case _ if taken.cpus:
+            reading.pin(*taken.cpus)
+
+
+def _take_server(reading: Reading, taken: Launch, program: str) -> None:
+    if taken.cpus:
+        reading.pin(*taken.cpus)
+    for name in taken.wrapped:
+        reading.note(name, "no-effect", f"{name}: orin-deploy starts the server itself", "prio sets its priority")
+    reading.mounts = taken.mounts
+    defined = tuple(word for word in taken.args if re.match(r"-D[A-Z]\w*=", word))
+    of_build(reading, defined)
+    of_arguments(reading, program, tuple(word for word in taken.args if word not in defined))
+    if taken.port:
+        reading.set("port", taken.port[1], taken.port[0])
+    reading.mounts = {}
+
+
+def _take_rpc(reading: Reading, taken: Launch) -> None:
+    """A draft's own process, which `up` starts itself."""
+    words = dict(zip(taken.args, taken.args[1:], strict=False))
+    said = f"{taken.program} {' '.join(taken.args)}".strip()
+    reading.set("placement.draft_cpus", taken.cpus[1] if taken.cpus else "auto", said)
+    for flags, key in ((("-p", "--port"), "placement.draft_port"), (("-d", "--device"), "placement.draft_device")):
+        for flag in flags:
+            if flag in words:
+                reading.set(key, words[flag], f"{flag} {words[flag]}")
+    reading.note(said, "owned", "orin-deploy starts the draft's own process itself", "draft: a model")

@@ -1,0 +1,1 @@
+"""Tune: choosing by measurement what no formula tells."""

@@ -1,0 +1,1 @@
+"""What runs inside a board of the lab: its files where the product reads them, and the vendor's tools."""

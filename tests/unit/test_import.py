@@ -1,0 +1,384 @@
+"""Old command lines as today's profiles: every word translated or explained, and today's own words kept as they are."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orin_deploy.errors import UsageError
+from orin_deploy.intent import options, profile
+from orin_deploy.intent.option_table import GONE, LAYERS, OWNED, RENAMED, SERVER, Option
+from orin_deploy.intent.options import parse, render
+from orin_deploy.intent.spec import Value
+from orin_deploy.intent.translate import Translation, translate
+from orin_deploy.intent.translate_profile import profile_text
+from orin_deploy.intent.translate_reading import VERDICTS
+
+ROWS = [row for row in SERVER if row.owned is None]
+
+
+def of(text: str) -> dict[str, Value]:
+    found = translate(text)
+    return found.values | ({"model": found.model} if found.model else {})
+
+
+def verdicts(found: Translation) -> dict[str, set[str]]:
+    said: dict[str, set[str]] = {}
+    for note in found.notes:
+        said.setdefault(note.word, set()).add(note.verdict)
+    return said
+
+
+# Today's words.
+
+
+def values(row: Option) -> st.SearchStrategy[Value]:
+    """What a row may hold and a command line can say."""
+    match row.kind:
+        case "bool":
+            return st.booleans()
+        case "int":
+            low, high = int(row.low or 0), int(row.high or 0)
+            number: st.SearchStrategy[Value] = st.integers(low, high)
+            return number | st.sampled_from(row.choices) if row.choices else number
+        case "float":
+            return st.floats(-1e6 if row.low is None else row.low, 1e6 if row.high is None else row.high)
+        case _ if row.form == "two":
+            return st.tuples(st.integers(0, 99), st.integers(0, 99)).map(lambda pair: f"{pair[0]},{pair[1]}")
+        case _ if row.choices:
+            return st.sampled_from(row.choices)
+        case _ if row.pattern:
+            return st.from_regex(row.pattern, fullmatch=True)
+        case _:
+            return st.text(min_size=1).filter(lambda text: not text.startswith("-"))
+
+
+def allowed(row: Option, raw: Value) -> Value:
+    try:
+        return parse(row, raw)
+    except UsageError:
+        return None
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> tuple[Option, Value]:
+    row = draw(st.sampled_from(ROWS))
+    value = draw(values(row).map(lambda raw: allowed(row, raw)).filter(lambda value: value is not None))
+    return row, value
+
+
+@given(settings())
+def test_what_is_rendered_is_imported_with_the_same_value(setting: tuple[Option, Value]) -> None:
+    row, value = setting
+    if row.auto and value == "auto":
+        return  # is decided before it is rendered
+    words = render({row.key: value}, None)
+    found = translate(shlex.join(["llama-server", *words]))
+    if row.key in ("model", "spec_draft_model"):  # a reference, where it can be one
+        known = found.model if row.key == "model" else found.values.get("draft", found.values.get("spec_draft_model"))
+        assert known in (f"file:{value}", value, str(value).removeprefix("file://")) or found.notes
+    elif row.key in ("gpu_layers", "spec_draft_ngl") and isinstance(value, int) and (value == 99 or value > LAYERS):
+        assert found.values[row.key] == "all"
+    elif not words:
+        assert (row.form, value) == ("bare", False)
+    else:
+        assert found.values == {row.key: value}
+        assert found.origin.keys() == {row.key}
+        assert {note.verdict for note in found.notes} <= {"no-effect", "owned"}  # no draft, or no API key, beside it
+
+
+def test_every_row_in_one_command() -> None:
+    told = {row.key: first for row in ROWS if (first := _example(row)) is not None and row.key != "load_mode"}
+    del told["rpc"], told["spec_draft_device"], told["model"], told["spec_draft_model"]
+    found = translate(shlex.join(["llama-server", *render(told, None)]))
+    assert found.values == told
+
+
+def _example(row: Option) -> Value:
+    match row.kind:
+        case "bool":
+            return True
+        case "int":
+            return int(row.low or 0)
+        case "float":
+            return 0.25
+        case _ if row.choices:
+            return row.choices[-1]
+    return "1,2" if row.form == "two" else "127.0.0.1"
+
+
+@given(st.lists(settings(), max_size=6))
+def test_a_profile_that_is_printed_says_what_was_read(
+    tmp_path_factory: pytest.TempPathFactory, told: list[tuple[Option, Value]]
+) -> None:
+    values = {row.key: value for row, value in told if not (row.auto and value == "auto") and row.key != "model"}
+    found = translate(shlex.join(["llama-server", "-m", "/m.gguf", *render(values, None)]))
+    path = tmp_path_factory.mktemp("profile") / "imported.yaml"
+    path.write_text(profile_text(found, None), encoding="utf-8")
+    assert profile.check(path) == []
+    loaded = profile.load(str(path), (path.parent,))
+    assert loaded.values == found.values
+    assert loaded.model == "file:/m.gguf"
+
+
+@pytest.mark.engine
+def test_every_name_of_the_help_is_known(engine_bin: Path) -> None:
+    help_text = subprocess.run([engine_bin / "llama-server", "--help"], capture_output=True, text=True, check=True)
+    variables = set(re.findall(r"env: (LLAMA_ARG_\w+|LLAMA_API_KEY|HF_TOKEN)", help_text.stdout))
+    assert len(variables) > 90
+    for name in variables:
+        assert verdicts(translate(f"{name}=1 llama-server")).get(f"{name}=1", set()) <= VERDICTS.keys() - {"unknown"}
+    for flag in options.flags_in(help_text.stdout):
+        assert "unknown" not in {note.verdict for note in translate(f"llama-server {flag} 1").notes}, flag
+        assert plain(flag) not in RENAMED.keys() | GONE.keys(), f"{flag} is a name of today"
+
+
+def plain(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
+
+
+# Old words.
+
+
+@pytest.mark.parametrize("name", [*RENAMED, *GONE])
+def test_every_old_name_is_explained(name: str) -> None:
+    old = RENAMED.get(name)
+    value = next(iter(dict(old.values)), "3") if old else "3"
+    text = f"{name}: {value}" if "." in name else f"llama-server --{name.replace('_', '-')} {value}"
+    found = translate(text)
+    assert found.notes or (old is not None and not old.fate and found.values)
+    assert "unknown" not in {note.verdict for note in found.notes}
+
+
+@pytest.mark.parametrize("row", OWNED, ids=lambda row: row.key)
+def test_what_is_decided_elsewhere_is_never_taken_silently(row: Option) -> None:
+    found = translate(f"llama-server {row.flags[0][0]} 3")
+    assert found.notes or found.model or found.values
+
+
+POSTS = {
+    "the issue's": (
+        "./server -m model.gguf -c 4096 --draft-max 6 --draft-min 3 -md draft.gguf -fa --mlock -ngl 99",
+        {
+            "model": "file:model.gguf", "ctx_size": 4096, "spec_draft_n_max": 6, "spec_draft_n_min": 3,
+            "draft": "file:draft.gguf", "flash_attn": "on", "load_mode": "mmap+mlock", "gpu_layers": "all",
+        },
+    ),
+    "pinned for a draft": (
+        "taskset -c 4-7 llama-cli -md d.gguf --draft 16",
+        {"draft": "file:d.gguf", "spec_draft_n_max": 16, "placement.cpus": "4-7"},
+    ),
+    "a mask": ("taskset 0xF0 ./main -m a.gguf -t 4", {"model": "file:a.gguf", "threads": 4, "placement.cpus": "4-7"}),
+    "numactl": ("numactl -C 0-3 -N 0 llama-server -c 1", {"ctx_size": 1, "placement.cpus": "0-3"}),
+    "never existed": ("--speculative-ngram 3", {"spec_type": "ngram-simple", "spec_ngram_simple_size_n": 3}),
+    "n-grams of a kind": (
+        "llama-server --spec-type ngram-map-k4v --spec-ngram-size-n 8 --spec-ngram-size-m 4",
+        {"spec_type": "ngram-map-k4v", "spec_ngram_map_k4v_size_n": 8, "spec_ngram_map_k4v_size_m": 4},
+    ),
+    "ngram-mod": (
+        "llama-server --spec-type ngram-mod --draft-max 32 --draft-min 8 --spec-ngram-size-n 20",
+        {"spec_type": "ngram-mod", "spec_ngram_mod_n_max": 32, "spec_ngram_mod_n_min": 8, "spec_ngram_mod_n_match": 20},
+    ),
+    "a container": (
+        "docker run --rm -it --gpus all -v /srv/models:/models:ro -p 9000:8080 --cpuset-cpus 2-5 "
+        "-e LLAMA_ARG_CTX_SIZE=8192 ghcr.io/ggml-org/llama.cpp:server-cuda -m /models/m.gguf -np 2",
+        {"model": "file:/srv/models/m.gguf", "port": 9000, "ctx_size": 8192, "parallel": 2, "placement.cpus": "2-5"},
+    ),
+    "the binding's server": (
+        "python3 -m llama_cpp.server --model ~/m.gguf --n_gpu_layers -1 --n_ctx 4096 --use_mlock true --type_k 8",
+        {"model": "file:~/m.gguf", "gpu_layers": "all", "ctx_size": 4096, "load_mode": "mmap+mlock",
+         "cache_type_k": "q8_0"},
+    ),
+    "the binding": (
+        'llm = Llama(model_path="/m.gguf", n_ctx=2048, n_threads=4, offload_kqv=False)',
+        {"model": "file:/m.gguf", "ctx_size": 2048, "threads": 4, "kv_offload": False},
+    ),
+    "a Modelfile": (
+        "FROM /m.gguf\nPARAMETER num_ctx 4096\nPARAMETER num_gpu 99\nPARAMETER temperature 0.7\n",
+        {"model": "file:/m.gguf", "ctx_size": 4096, "gpu_layers": "all", "temp": 0.7},
+    ),
+    "the environment": (
+        "export LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_NO_MMAP=1\nLLAMA_ARG_FLASH_ATTN=1 llama-server -m /m.gguf",
+        {"model": "file:/m.gguf", "ctx_size": 8192, "load_mode": "none", "flash_attn": "on"},
+    ),
+    "a script": (
+        "#!/bin/bash\nMODEL=/srv/m.gguf # the big one\nsudo nvpmodel -m 0 && sudo jetson_clocks\n"
+        "llama-server \\\n  -m ${MODEL} \\ \n  --port ${PORT:-8081} --no-mmap --mlock > log 2>&1 &\n",
+        {"model": "file:/srv/m.gguf", "port": 8081, "load_mode": "mlock", "power.mode": "max", "power.clocks": "on"},
+    ),
+    "a build": (
+        "cmake -B build -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES='87' -DGGML_CUDA_FA_ALL_QUANTS=ON -D GGML_LTO=ON\n"
+        'CMAKE_ARGS="-DLLAMA_CUBLAS=on -DGGML_CUDA_F16=1" pip install llama-cpp-python\nmake LLAMA_OPENBLAS=1 -j4',
+        {"build.cuda": "on", "build.cuda_architectures": "87", "build.fa_quants": "all", "build.blas": True,
+         "build.cmake.GGML_LTO": "ON"},
+    ),
+    "cmake's words alone": (
+        "-DGGML_CUDA=on -DGGML_LTO=ON -c 9", {"build.cuda": "on", "build.cmake.GGML_LTO": "ON", "ctx_size": 9},
+    ),
+    "Windows": (
+        'C:\\llama\\llama-server.exe ^\r\n  -m "C:\\models\\m.gguf" ^\r\n  -c 4k\r\n',
+        {"model": "file:C:\\models\\m.gguf", "ctx_size": 4096},
+    ),
+    "a blog's quotes and dashes": (
+        "$ llama-server —model “/my models/m.gguf” –c 4096 –draft-max 8 —spec-type draft-simple",
+        {"model": "file:/my models/m.gguf", "ctx_size": 4096, "spec_draft_n_max": 8, "spec_type": "draft-simple"},
+    ),
+    "a preset": ("[*]\nctx-size = 0\ndraft = 16\nno-mmap = 1\n", {"ctx_size": "auto", "spec_draft_n_max": 16,
+                                                                  "load_mode": "none"}),
+    "a unit": (
+        "[Service]\nUser=edge\nCPUAffinity=4 5 6\nEnvironment=LLAMA_ARG_N_PARALLEL=2\n"
+        "ExecStart=/opt/llama-server -c 9\n",
+        {"placement.cpus": "4,5,6", "parallel": 2, "ctx_size": 9},
+    ),
+    "compose": (
+        "services:\n  llm:\n    image: x\n    command: [-m, /m.gguf, --no-warmup]\n"
+        "    environment: {LLAMA_ARG_PORT: 8082}\n",
+        {"model": "file:/m.gguf", "warmup": False, "port": 8082},
+    ),
+    "a profile of another tool": (
+        "speculative: {type: draft, draft: d.gguf, n_max: 5}\nflash_attn: true\nbuild: {blas: on}\n",
+        {"spec_type": "draft-simple", "draft": "file:d.gguf", "spec_draft_n_max": 5, "flash_attn": "on",
+         "build.blas": True},
+    ),
+    "vLLM": (
+        "vllm serve org/model --max-model-len=32k --max-num-seqs 4 --kv-cache-dtype fp8",
+        {"ctx_size": 32768, "parallel": 4, "cache_type_k": "q8_0", "cache_type_v": "q8_0"},
+    ),
+    "a hub's model": (
+        "llama-server -hf o/r:Q4_K_M -hfd o/d", {"model": "hf:o/r:Q4_K_M", "draft": "hf:o/d"},
+    ),
+    "a draft's own process": (
+        "taskset -c 8-11 rpc-server -p 50053 -d CPU &\nllama-server -m /a.gguf -md /d.gguf "
+        "--rpc 127.0.0.1:50053 -devd RPC0",
+        {"model": "file:/a.gguf", "draft": "file:/d.gguf", "placement.draft_cpus": "8-11",
+         "placement.draft_port": 50053, "placement.draft_device": "CPU"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "values"), POSTS.values(), ids=POSTS.keys())
+def test_a_post_becomes_a_profile(text: str, values: dict[str, Value], tmp_path: Path) -> None:
+    assert of(text) == values
+    found = translate(text)
+    assert found.origin.keys() >= found.values.keys()
+    path = tmp_path / "imported.yaml"
+    path.write_text(profile_text(found, None if found.model else "host"))
+    assert profile.check(path) == []
+
+
+EXPLAINED = {
+    "./server --draft-max 6 -md d.gguf": {"--draft-max 6": "removed", "-md d.gguf": "added"},
+    "llama-server -Crd 4-7 -Cd F0": {"-Crd 4-7": "no-effect", "-Cd F0": "no-effect"},
+    "llama-server -fit on": {"-fit on": "owned"},
+    "--ctx-sise 5": {"--ctx-sise 5": "unknown"},
+    "llama-server --temp hot": {"--temp hot": "invalid"},
+    "llama-server -np 2 -np 3": {"-np 3": "repeated"},
+    "llama-server -p 'once upon a time'": {"-p once upon a time": "gone"},
+    "llama-server --draft 4": {"--draft 4": "no-effect"},
+    "llama-server -m": {"-m": "invalid"},
+    "ollama run llama3.2:3b": {"llama3.2:3b": "invalid"},
+    "nvpmodel -m 2": {"nvpmodel -m 2": "invalid"},
+    "llama-server --host 0.0.0.0": {"--host 0.0.0.0": "owned"},
+    "cmake -DLLAMA_CURL=OFF": {"-DLLAMA_CURL=OFF": "removed"},
+    "llama-bench -m a.gguf -p 512": {"llama-bench": "passed"},
+    "taskset -c 0-3 llama-server -md /d.gguf": {"taskset 0-3": "no-effect"},
+}
+
+
+@pytest.mark.parametrize(("text", "said"), EXPLAINED.items())
+def test_what_never_worked_is_explained(text: str, said: dict[str, str]) -> None:
+    found = verdicts(translate(text))
+    for word, verdict in said.items():
+        assert verdict in found[word]
+
+
+def test_the_nearest_names_are_told() -> None:
+    notes = translate("llama-server --ctx-sise 5 --draft-maxx 3").notes
+    assert [note.next for note in notes if note.verdict == "unknown"] == [
+        "did you mean ctx_size?", "did you mean spec_draft_n_max (or spec_ngram_mod_n_max)?"
+    ]  # fmt: skip
+
+
+def test_a_key_is_neither_shown_nor_kept() -> None:
+    found = translate("LLAMA_API_KEY=hush llama-server --api-key hush --hf-token=hush -m /m.gguf")
+    assert "hush" not in f"{found} {profile_text(found, None)}"
+    assert len(found.notes) == 3
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    for shape in (text, f"llama-server {text}", f"a: {text}", f"docker run {text}", f"taskset {text}"):
+        found = translate(shape)
+        assert all(note.verdict in VERDICTS for note in found.notes)
+        assert found.values.keys() <= found.origin.keys()
+
+
+@given(st.lists(st.sampled_from(["llama-server", *RENAMED, "-c", "4", "-fa", "=", "'", '"', "\\", "\n", "$X", "&&"])))
+def test_any_words_can_be_read(words: list[str]) -> None:
+    for glue in (" ", " --", ""):
+        translate(glue.join(words))
+
+
+def test_a_document_that_grows_is_bounded() -> None:
+    steps = itertools.pairwise("abcdefghijklmnopqrstuvwxyz")
+    bomb = "a: &a {x: 1}\n" + "".join(f"{y}: &{y} {{k: *{x}, l: *{x}, m: *{x}}}\n" for x, y in steps)
+    assert translate(f"ctx_size: 5\n{bomb}").values == {}
+
+
+@pytest.mark.parametrize("text", ["{" * 60_000, "$(" * 30_000, "${a:-" * 12_000, "'" * 60_001, "[a," * 20_000])
+def test_brackets_without_end_take_no_time(text: str) -> None:
+    began = time.monotonic()
+    translate(text)
+    assert time.monotonic() - began < 20
+
+
+# The verb.
+
+
+def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "orin_deploy", "import", *words]
+    return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_verb_prints_a_profile_and_says_the_rest_on_standard_error(tmp_path: Path) -> None:
+    done = run("-m /m.gguf --draft-max 6 --mlock", "--profile", "host")
+    assert done.returncode == 0
+    assert yaml.safe_load(done.stdout)["spec_draft_n_max"] == 6
+    assert "removed: --draft-max 6" in done.stderr
+    path = tmp_path / "imported.yaml"
+    path.write_text(done.stdout)
+    assert profile.check(path) == []
+
+
+def test_the_verb_as_json_by_file_by_pipe_and_unquoted(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("llama-server \\\n -m /m.gguf -c 77\n")
+    answers = [
+        run("--file", str(script), "--json", "--profile", "host"),
+        run("-", "--json", "--profile", "host", stdin=script.read_text()),
+        run("--json", "--profile", "host", "llama-server", "-m", "/m.gguf", "-c", "77"),
+    ]
+    for done in answers:
+        document = json.loads(done.stdout)
+        assert document["profile"] == {"include": "host", "model": "file:/m.gguf", "ctx_size": 77}
+        assert document["sources"] == {"model": "-m /m.gguf", "ctx_size": "-c 77"}
+        assert document["notes"] == []
+
+
+@pytest.mark.parametrize("words", [["hello world"], [""], [], ["--frobnicate 2"], ["a", "--file", "b"]])
+def test_a_text_that_says_nothing_is_an_error_of_usage(words: list[str]) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert "hint:" in done.stderr
+    assert not done.stdout

@@ -1,0 +1,157 @@
+"""Tenants: who holds memory, from /proc and NvMap's list, as far as they can be read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orin_deploy.facts import tenants
+from orin_deploy.facts.device import MIB, Tenant
+from orin_deploy.facts.tenants import Process
+from orin_deploy.host.machine import Machine
+
+PAGE = 4096
+DOCKER = "0::/system.slice/docker-" + "3f" * 32 + ".scope\n"
+
+
+def board(root: Path, processes: dict[int, tuple[str, int, str]], nvmap: str | None = None) -> Machine:
+    """A board with these processes: name, own MiB, the text of its control groups."""
+    for pid, (name, size, group) in processes.items():
+        folder = root / "proc" / str(pid)
+        folder.mkdir(parents=True)
+        pages = size * MIB // PAGE
+        (folder / "statm").write_text(f"{pages * 3} {pages + 700} 700 20 0 {pages} 0\n")
+        (folder / "comm").write_text(f"{name}\n")
+        (folder / "cgroup").write_text(group)
+    (root / "dev").mkdir()
+    (root / "dev/nvmap").touch()
+    if nvmap is not None:
+        path = root / tenants.NVMAP_CLIENTS.lstrip("/")
+        path.parent.mkdir(parents=True)
+        path.write_text(nvmap)
+    return Machine(root, {})
+
+
+NVMAP = """\
+CLIENT                        PROCESS      PID        SIZE
+user                             Xorg      812      40960K
+user                  gpu burn in py3     1500    2097152K
+user                          python3     9999     102400K
+kernel                         kernel        0       4096K
+total                                             2244608K
+"""
+
+PROCESSES = {
+    1: ("systemd", 6, "0::/init.scope\n"),
+    77: ("kworker/0:1", 0, "0::/\n"),
+    812: ("Xorg", 60, "0::/user.slice/user-1000.slice/session-2.scope\n"),
+    900: ("gnome-shell", 300, "0::/user.slice/user-1000.slice/user@1000.service/session.slice/x.service\n"),
+    1400: ("node", 90, DOCKER),
+    1401: ("python3", 200, DOCKER),
+    1500: ("gpu burn in py3", 120, "0::/system.slice/vision.service\n"),
+    1600: ("firefox", 500, "0::/user.slice/user-1000.slice/session-2.scope\n"),
+    1601: ("firefox", 250, "0::/user.slice/user-1000.slice/session-2.scope\n"),
+    1700: ("small", 20, "0::/system.slice/small.service\n"),
+    1800: ("llama-server", 400, "0::/a\n"),
+    1801: ("llama-server", 300, "0::/a\n"),
+}
+
+
+def test_who_holds_what_as_root(tmp_path: Path) -> None:
+    machine = board(tmp_path, PROCESSES, NVMAP)
+    config = tmp_path / "var/lib/docker/containers" / ("3f" * 32) / "config.v2.json"
+    config.parent.mkdir(parents=True)
+    config.write_text('{"ID":"3f","Name":"/detector"}')
+    found, unread = tenants.read(machine)
+    assert unread is None
+    assert [(each.kind, each.name, each.bytes // MIB) for each in found] == [
+        ("gpu", "gpu burn in py3", 120 + 2048),
+        ("process", "firefox", 750),
+        ("desktop", "desktop (gnome-shell, Xorg)", 360 + 40),
+        ("process", "llama-server (1800)", 400),
+        ("process", "llama-server (1801)", 300),
+        ("container", "detector", 290),
+        ("gpu", "python3", 100),  # of another container: NvMap alone knows it
+    ]
+    assert (found[0].gpu_bytes, found[0].unit, found[0].pids) == (2048 * MIB, "vision.service", (1500,))
+    assert found[5].unit == "docker"
+
+
+def test_without_rights_sizes_stay_and_what_is_not_known_is_said(tmp_path: Path) -> None:
+    machine = board(tmp_path, PROCESSES)
+    (tmp_path / "proc/1600/fd").mkdir()
+    (tmp_path / "proc/1600/fd/7").symlink_to("/dev/nvhost-ctrl-gpu")
+    found, unread = tenants.read(machine)
+    assert unread is not None
+    assert "not readable without root" in unread
+    by_name = {each.name: each for each in found}
+    assert by_name["firefox"].kind == "gpu"
+    assert by_name["firefox"].gpu_bytes is None
+    assert by_name["gpu burn in py3"].bytes == 120 * MIB
+
+
+def test_nothing_there_is_no_error(tmp_path: Path) -> None:
+    assert tenants.read(Machine(tmp_path, {})) == ((), None)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "CLIENT PROCESS PID SIZE\nuser a b cK\n", "user p -5 7K\n", "user p 5 7M\n", "\0" * 50]
+)
+def test_a_list_of_clients_that_makes_no_sense_is_empty(text: str) -> None:
+    assert tenants.nvmap_clients(text) == {}
+
+
+def test_a_client_with_two_entries_counts_both() -> None:
+    assert tenants.nvmap_clients("user a 5 7K\nuser a 5 1K\nuser kernel 0 9K\n") == {5: ("a", 8192)}
+
+
+@given(
+    st.lists(
+        st.builds(
+            Process,
+            pid=st.integers(1, 99),
+            name=st.sampled_from(["Xorg", "gnome-shell", "node", "python3", "llama-server"]),
+            own_bytes=st.integers(0, 2**36),
+            cgroup=st.sampled_from(["", DOCKER, "0::/system.slice/a.service\n"]),
+            gpu_bytes=st.one_of(st.none(), st.integers(0, 2**36)),
+        ),
+        max_size=12,
+    )
+)
+def test_nothing_is_counted_twice_and_the_largest_comes_first(processes: list[Process]) -> None:
+    found = tenants.group(processes)
+    whole = sum(each.own_bytes + (each.gpu_bytes or 0) for each in processes)
+    assert sum(each.bytes for each in found) <= whole
+    assert [each.bytes for each in found] == sorted((each.bytes for each in found), reverse=True)
+    assert len(found) <= 8
+    assert all(isinstance(each, Tenant) for each in found)
+
+
+def test_a_process_of_this_machine_is_seen_with_its_own_size() -> None:
+    words = "import sys,time; held = bytearray(b'x' * (90 * 2**20)); print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"held\n"
+            found, _ = tenants.read(Machine())
+            assert any(child.pid in each.pids and each.bytes >= 90 * MIB for each in found)
+            assert all(os.getpid() not in each.pids for each in found)
+        finally:
+            child.kill()
+
+
+def test_it_costs_little(tmp_path: Path) -> None:
+    """A board has some 400 processes, most of them the kernel's."""
+    few = dict.fromkeys(range(1000, 1100), ("python3", 40, DOCKER))
+    machine = board(tmp_path, few | dict.fromkeys(range(1, 301), ("kworker", 0, "0::/\n")), NVMAP)
+    tenants.read(machine)
+    began = time.process_time()
+    tenants.read(machine)
+    assert time.process_time() - began < 0.25  # 12 ms on an idle x86 machine
