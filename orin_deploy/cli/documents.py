@@ -36,16 +36,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "estimate_s": step.seconds,
                 "actions": [actions.to_json(action) for action in step.actions],
             }
-            for step in plan.steps
-        ]
-        + [
-            {
-                "part": "verify",
-                "name": plan.proof_step.name,
-                "why": plan.proof_step.why,
-                "estimate_s": None,
-                "actions": [],
-            }
+            for step in plan.in_order
         ],
         "warnings": list(plan.spec.warnings),
         "needs": list(plan.spec.build.needs),
@@ -87,6 +78,8 @@ def _spec(spec: Spec) -> dict[str, Any]:
             **_draft(spec),
         },
         "draft": draft_document(spec.draft),
+        "decision": plain(spec.decision),
+        "to_measure": plain(spec.to_measure),
         "power": _power(spec.power),
         "model": model_document(spec.model) | {"files": plain(spec.weights.files)},
         "sources": spec.sources,

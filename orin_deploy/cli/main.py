@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orin_deploy.cli.arguments import Debug, Draft, Force, Json, Model, Name, NoPower, Profile, Profiles, Reboot, Sets
 from orin_deploy.cli.ending import run
 
 app = typer.Typer(
@@ -18,28 +19,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Profile = Annotated[
-    str, typer.Option("--profile", "-p", help="A profile's name or file, or auto: the one for this board.")
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", "-m", help="A catalogue name, a .gguf file, or hf:, modelscope:, https:, package: and a reference."
-    ),
-]
-Name = Annotated[str | None, typer.Option("--name", "-n", help="The deployment's name; by default the profile's.")]
-Sets = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Override any option, as in --set ctx_size=4096."),
-]
-Draft = Annotated[str | None, typer.Option("--draft", help="A draft model, auto, optional, none, or as ngram-mod.")]
-Profiles = Annotated[str | None, typer.Option("--profiles", metavar="DIR", help="A folder of your own profiles.")]
-Force = Annotated[bool, typer.Option("--force", help="Go on although the profile is for another machine.")]
-Reboot = Annotated[bool, typer.Option("--reboot", help="Reboot now where the power mode needs it.")]
-NoPower = Annotated[bool, typer.Option("--no-power", help="Leave power mode, clocks and fan alone.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output; progress on standard error.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @app.command()
@@ -82,6 +61,24 @@ def plan(
     from orin_deploy.cli import up as verb
 
     verb.plan(verb.request(profile, model, name, set_, profiles, force, reboot, no_power, draft), _console(json))
+
+
+@app.command()
+def build(
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Pack it, as engine.tar.zst.")
+    ] = None,
+    profile: Profile = "auto",
+    set_: Sets = None,
+    profiles: Profiles = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Build the engine alone, here or, with --set build.toolchain=TRIPLET, for a board that is not at hand."""
+    from orin_deploy.cli import build as verb
+    from orin_deploy.cli.up import request
+
+    verb.build(request(profile, None, None, set_, profiles, force=False), output, _console(json))
 
 
 @app.command()

@@ -78,7 +78,7 @@ def _measures(found: Comparison, arm: str, console: Console) -> None:
 
 def _cells(score: Score) -> tuple[str, ...]:
     if score.speed is None:
-        return ("-",) * 6 + (f"0 ({score.rejected} rejected)",)
+        return ("-",) * 6 + (f"0 ({score.rejected} rejected)" if score.rejected else "0",)
     drafted = score.acceptance is not None
     return (
         f"{score.speed.value:.1f} {_spread(score.speed)}",

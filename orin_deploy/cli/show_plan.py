@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from orin_deploy.cli.console import Console, mib, roughly
 from orin_deploy.cli.show_memory import holders, show_budget
-from orin_deploy.cli.show_speculation import draft_text
+from orin_deploy.cli.show_speculation import decision_text, draft_text
 from orin_deploy.deploy.plan import Plan
+from orin_deploy.deploy.record import plain
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.spec import Power, Spec
 
@@ -52,6 +53,8 @@ def _heads(spec: Spec) -> list[tuple[str, str]]:
         ("serving", f"{spec.service.endpoint} · {spec.service.manager}"),
         ("CPUs", f"{cpu_text(spec.placement.cpus)} · {spec.placement.threads} threads ({spec.placement.why})"),
         *([("draft", draft_text(spec.draft))] if spec.draft else []),
+        *([("draft", decision_text(plain(spec.decision)))] if spec.decision and not spec.draft else []),
+        *([("decided", spec.decision.source)] if spec.decision and spec.draft else []),
         *([("power", _power_text(spec.power))] if spec.power else []),
     ]
 
@@ -73,13 +76,13 @@ def _settings(spec: Spec) -> list[tuple[str, str, str]]:
 
 
 def _steps(plan: Plan, console: Console, actions: bool) -> None:
-    steps = [*plan.steps, plan.proof_step]
-    for number, step in enumerate(steps, 1):
-        due = bool(step.actions) or (step is plan.proof_step and plan.proof_due)
+    for number, step in enumerate(plan.in_order, 1):
+        due = bool(step.actions) or step is plan.measuring or (step is plan.proof_step and plan.proof_due)
         mark = "do" if due else "ok"
         # Build times were measured on x86; an Arm core takes longer.
         about = "about" if plan.spec.device.machine == "x86_64" else "at least"
-        estimate = f" ({about} {roughly(step.seconds)})" if due and step.seconds else ""
+        known = due and step is not plan.measuring  # which says itself how long it may take
+        estimate = f" ({about} {roughly(step.seconds)})" if known and step.seconds else ""
         console.say(f"  {number}. [{mark}] {step.part}: {step.name}{estimate}: {step.why}")
         for action in step.actions if actions else ():
             console.say(f"       {action}")

@@ -42,6 +42,18 @@ def draft_document(draft: Draft | None) -> dict[str, Any] | None:
     }
 
 
+def decision_document(record: dict[str, Any]) -> dict[str, Any] | None:
+    """What `draft: auto` was decided by, as a record's spec holds it; null where it was not asked."""
+    decision: dict[str, Any] | None = (record.get("spec") or {}).get("decision")
+    return decision
+
+
+def decision_text(decision: dict[str, Any]) -> str:
+    """A decision in one line: the kind, its length where that was measured too, and its source."""
+    length = f", up to {decision['n_max']} tokens at once" if decision.get("n_max") is not None else ""
+    return f"{decision['kind']}{length} ({decision['source']})"
+
+
 def proved_document(record: dict[str, Any]) -> dict[str, Any] | None:
     """Speculation as a record proves and measures it; null where none was planned. Tokens are those of the requests
     that measured."""

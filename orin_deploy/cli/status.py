@@ -6,7 +6,7 @@ from typing import Any
 
 from orin_deploy.cli.console import Console, mib
 from orin_deploy.cli.show_memory import show_taken
-from orin_deploy.cli.show_speculation import live_document, speculation_text
+from orin_deploy.cli.show_speculation import decision_document, decision_text, live_document, speculation_text
 from orin_deploy.cli.up import memory_compared
 from orin_deploy.deploy.down import choose
 from orin_deploy.deploy.record import deployments, latest, spec_of
@@ -44,6 +44,8 @@ def status(name: str | None, console: Console) -> None:
         )
     if document["speculation"] is not None:
         rows.append(("speculation", speculation_text(document["speculation"])))
+    if document["decision"] is not None:
+        rows.append(("draft", decision_text(document["decision"])))
     console.table(rows)
     show_taken(_proved(host, document["name"]), console)
     console.document(document)
@@ -84,6 +86,7 @@ def _document(host: Host, name: str) -> dict[str, Any]:
         "outcome": record.get("outcome"),
         "error": record.get("error"),
         "speculation": live_document(host, spec, now.state == RUNNING),
+        "decision": decision_document(record),
         "measurement": done.get("measurement"),
         "memory": memory_compared(done),
         "resident_bytes": sum(procfs.memory(now.pid, host.path("/proc")).values()) if now.pid else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import shlex
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from orin_deploy import __version__
@@ -13,10 +14,10 @@ from orin_deploy.cli.console import Console, mib
 from orin_deploy.cli.documents import plan_document
 from orin_deploy.cli.show_memory import show_taken
 from orin_deploy.cli.show_plan import show_plan
-from orin_deploy.cli.show_speculation import proved_document, speculation_text
+from orin_deploy.cli.show_speculation import decision_document, decision_text, proved_document, speculation_text
 from orin_deploy.deploy import down as undoing
 from orin_deploy.deploy import taken
-from orin_deploy.deploy.apply import Applied, Events, apply
+from orin_deploy.deploy.apply import Applied, Events, Measure, apply
 from orin_deploy.deploy.draft import Situation, draft, situation
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import Record, deployments, known, latest, plain
@@ -57,7 +58,9 @@ def request(
 
 def plan(wish: Request, console: Console) -> None:
     host = Host()
-    planned = draft(host, wish, situation(host, wish, elsewhere=True), console.events().progress)
+    now = situation(host, wish, elsewhere=True)
+    _check_workloads(wish, now)
+    planned = draft(host, wish, now, console.events().progress)
     show_plan(planned, console)
     console.document(plan_document(planned))
 
@@ -68,6 +71,7 @@ def up(wish: Request, console: Console) -> None:
     events = console.events()
     with host.lock(command):
         now = situation(host, wish, elsewhere=False)
+        _check_workloads(wish, now)
         planned = draft(host, wish, now, events.progress)
         if planned.empty:
             finished = latest(host, now.name, "done") or {}
@@ -84,6 +88,24 @@ def up(wish: Request, console: Console) -> None:
     _summary(finished, changed=True, planned=planned, console=console)
 
 
+def _check_workloads(wish: Request, now: Situation) -> None:
+    if any(key.startswith("speculation.workload.") for key in (*now.profile.values, *(key for key, _ in wish.sets))):
+        from orin_deploy.tune.speculation import check_workloads
+
+        check_workloads(wish, now)
+
+
+def _measure(host: Host, wish: Request, command: str, events: Events) -> Measure:
+    """What decides `draft: auto` where nothing is on record; imported only then, for it is the whole bench."""
+
+    def measure(planned: Plan, make_room: Callable[[], None]) -> str:
+        from orin_deploy.tune.speculation import decide
+
+        return decide(host, wish, command, planned, make_room, events.progress)
+
+    return measure
+
+
 def _tell_reboot(reboot: Rebooting, name: str, command: str, console: Console) -> NoReturn:
     """The end of a command that reboots the machine: what goes on afterwards."""
     console.say(f"{reboot.message[0].upper()}{reboot.message[1:]}. When it is back, the same command goes on:")
@@ -98,7 +120,8 @@ def _carry_out(
     """Apply and measure, with the record telling at every moment how far it came; returns the record's data."""
     record.update(spec=plain(planned.spec), versions={"orin_deploy": __version__, "python": platform.python_version()})
     try:
-        applied = apply(host, planned, lambda: draft(host, wish, now, events.progress), record, events)
+        measuring = _measure(host, wish, record.data["command"], events)
+        applied = apply(host, planned, lambda: draft(host, wish, now, events.progress), record, events, measuring)
         record.update(spec=plain(applied.plan.spec), proof=plain(applied.proof))
         if applied.proof is not None:
             record.update(measurement=plain(_measured(host, applied, record, events)))
@@ -142,6 +165,8 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
         ]
     if (speculation := proved_document(record)) is not None:
         rows.append(("speculation", speculation_text(speculation)))
+    if (decided := decision_document(record)) is not None:
+        rows.append(("draft", decision_text(decided)))
     rows.append(("context", f"{_context(spec)} ({spec.sources['ctx_size']})"))
     if record:
         rows.append(("record", f"{record['record']} of {record.get('started', '')[:19].replace('T', ' ')} UTC"))
@@ -156,6 +181,7 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             "ctx_size": spec.settings["ctx_size"].value,
             "measurement": measured or None,
             "speculation": speculation,
+            "decision": decided,
             "memory": memory,
             "record": record.get("record"),
             "plan": plan_document(planned),

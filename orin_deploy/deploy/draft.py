@@ -78,25 +78,14 @@ def draft(
     tell, and one that does not fit any more is done without.
     """
     previous = record.latest(host, now.name)
-    values = layer(now.profile, request.sets)
-    if request.draft is not None:
-        values["draft"] = Setting(request.draft, "--draft")
+    values = _values(request, now)
     build = choose_build(now.device, values, str(host.data))
-    values["model"] = _model(request, now.profile, values["model"])
     found = find_model(host, str(values["model"].value), now.search, _files((previous or {}).get("spec")), progress)
     found = replace(found, model=projection.completed(host, build, found.model, found.weights.files[0].path))
     key, recorded = _recorded(host, request, now, values, build, found) if decision is None else (None, None)
-    decided = decision or recorded
-    asked = ask(
-        host,
-        values,
-        found,
-        now.search,
-        _files(((previous or {}).get("spec") or {}).get("draft")),
-        progress,
-        left_out=_left_out(previous),
-        decision=decided,
-    )
+    files = _files(((previous or {}).get("spec") or {}).get("draft"))
+    left_out, decided = _left_out(previous), decision or recorded
+    asked = ask(host, values, found, now.search, files, progress, left_out=left_out, decision=decided)
     around = Around(
         data=str(host.data),
         is_root=host.is_root,
@@ -140,11 +129,16 @@ def _recorded(
     return key, decisions.find(host, key, int(str(values["speculation.measure_s"].value)))
 
 
-def _model(request: Request, chosen: Profile, option: Setting) -> Setting:
-    """The model wanted, and who wants it."""
+def _values(request: Request, now: Situation) -> dict[str, Setting]:
+    """Every option's value; the model and the draft as well, with who wants them."""
+    values = layer(now.profile, request.sets)
+    if request.draft is not None:
+        values["draft"] = Setting(request.draft, "--draft")
     if request.model is not None:
-        return Setting(request.model, "--model")
-    return option if option.value is not None else Setting(chosen.model, f"profile {chosen.name}")
+        values["model"] = Setting(request.model, "--model")
+    elif values["model"].value is None:
+        values["model"] = Setting(now.profile.model, f"profile {now.profile.name}")
+    return values
 
 
 def _fitted(previous: dict[str, Any] | None) -> Fitted | None:

@@ -32,6 +32,13 @@ class Plan:
     def empty(self) -> bool:
         return not self.proof_due and self.measuring is None and not any(step.actions for step in self.steps)
 
+    @property
+    def in_order(self) -> tuple[Step, ...]:
+        """All steps as they are done: what is to be measured needs engine and weights and comes before the service."""
+        first = tuple(step for step in self.steps if step.part != service.NAME)
+        measuring = () if self.measuring is None else (self.measuring,)
+        return (*first, *measuring, *self.steps_of(service.NAME), self.proof_step)
+
     def steps_of(self, part: str) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.part == part)
 

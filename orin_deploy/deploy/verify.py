@@ -15,7 +15,7 @@ from orin_deploy.deploy.drafting import Drafted, NotDrafting
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, Progress, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
-from orin_deploy.intent.serving import padded
+from orin_deploy.intent import serving
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import serverlog, service
 
@@ -165,15 +165,13 @@ def _context(spec: Spec, endpoint: service.Endpoint, slots: Sequence[int] | None
 
 
 def context_per_slot(spec: Spec) -> int | None:
-    """Tokens each slot gets: llama.cpp rounds up to 256 (llama-context.cpp) and the server caps at the training
-    context (server-context.cpp, n_ctx_slot); None when the options do not say."""
+    """Tokens each slot gets; None when the options do not say."""
     total, count = _number(spec, "ctx_size"), _number(spec, "parallel")
     if not total or count is None:
         return None
     unified = spec.settings.get("kv_unified")
     shared = unified is not None and unified.value in (True, "on")
-    each = padded(total) if shared else padded(padded(total) // count)
-    return min(each, spec.model.n_ctx_train) if spec.model.n_ctx_train else each
+    return serving.context_per_slot(spec.model.n_ctx_train, ctx_size=total, parallel=count, kv_unified=shared)
 
 
 def _number(spec: Spec, key: str) -> int | None:

@@ -113,6 +113,20 @@ class CudaToolkit:
 
 
 @dataclass(frozen=True)
+class CrossCompiler:
+    """A compiler for another machine, named by that machine's GNU triplet."""
+
+    triplet: str
+    cc: Tool
+    cxx: Tool
+
+    @property
+    def machine(self) -> str:
+        """As `uname -m` says it there."""
+        return self.triplet.partition("-")[0]
+
+
+@dataclass(frozen=True)
 class Toolchain:
     """What can build here. All cmakes found are kept, best first, so that a refusal can name them."""
 

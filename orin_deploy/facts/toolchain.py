@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from orin_deploy.facts.device import CudaToolkit, Tool, Toolchain
+from orin_deploy.facts.device import CrossCompiler, CudaToolkit, Tool, Toolchain
 from orin_deploy.host.machine import Machine
 
 MAX_LINKS = 40  # as the kernel's own limit for one path
@@ -24,6 +24,12 @@ def read(machine: Machine) -> Toolchain:
         git=_tool(machine, "git"),
         cuda=_toolkits(machine),
     )
+
+
+def read_cross(machine: Machine, triplet: str) -> CrossCompiler | None:
+    """gcc and g++ that compile for the machine of a GNU triplet, None where one of them is missing."""
+    cc, cxx = _tool(machine, f"{triplet}-gcc"), _tool(machine, f"{triplet}-g++")
+    return CrossCompiler(triplet, cc, cxx) if cc and cxx else None
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ from hashlib import sha256
 
 from orin_deploy.errors import OrinError, Refused, UsageError
 from orin_deploy.facts.cpu import arm_arch, ggml_features
-from orin_deploy.facts.device import CudaToolkit, Device, Memory, Tool
+from orin_deploy.facts.device import CrossCompiler, CudaToolkit, Device, Memory, Tool
+from orin_deploy.intent import cross as crossing
 from orin_deploy.intent.build_words import Values, base_architecture, option_text, render_words
 from orin_deploy.intent.source import DEFAULT, has_binding, parse_source
 from orin_deploy.intent.spec import Build, Source
@@ -38,8 +39,18 @@ _ARM_FEATURES = {"dotprod": "DOTPROD", "fp16": "FP16_VA", "i8mm": "MATMUL_INT8",
 _SINCE_GCC = {"AVX512_BF16": (10,), "AVX_VNNI": (11,), "AMX_INT8": (11,)}
 
 
-def resolve(device: Device, values: Values, *, data: str, arch: str | None, toolkit: CudaToolkit | None) -> Build:
-    """The build that the settings ask for on this device.
+def resolve(
+    device: Device,
+    values: Values,
+    *,
+    data: str,
+    arch: str | None,
+    toolkit: CudaToolkit | None,
+    compiler: CrossCompiler | None = None,
+    cpus: int | None = None,
+) -> Build:
+    """The build that the settings ask for on this device, or for it: then `compiler` is what another machine, with
+    `cpus` CPUs, compiles it with (`cross.target`).
 
     `data` is the folder that holds `engines`; `arch` the board's CUDA architecture and `toolkit` the one to use, as
     chosen from the device. Raises UsageError for values of the wrong form, Refused for what cannot work here,
@@ -53,13 +64,17 @@ def resolve(device: Device, values: Values, *, data: str, arch: str | None, tool
     engine = option_text(values, "build.engine", "auto")
     if engine != "auto":
         return _external(engine, source, cuda, architectures, data)
+    if compiler is not None:
+        crossing.refuse(values, cuda)
     _require_compilers(device, source)
     toolkit = _require_toolkit(toolkit, architectures) if cuda else None
     blas = option_text(values, "build.blas", "off") == "on"
     arm = _arm_arch(device, values)
     words = render_words(source, values, architectures, toolkit, blas, arm)
     native = words["GGML_NATIVE"] == "ON"
-    jobs = _jobs(device, values, cuda)
+    if compiler is not None:
+        words |= crossing.words(compiler)
+    jobs = _jobs(device, values, cuda, cpus or len(device.cpu.usable))
     needed = _MIN_CMAKE_BINDING if has_binding(source) else _MIN_CMAKE
     build = Build(
         key="",
@@ -78,6 +93,8 @@ def resolve(device: Device, values: Values, *, data: str, arch: str | None, tool
         estimate_s=(_CPU_SECONDS + _CUDA_SECONDS * len(architectures)) / jobs,
         needs=_needs(device, toolkit, blas),
         warnings=_warnings(source, toolkit),
+        cross=compiler,
+        libraries=crossing.libraries(device) if compiler else (),
     )
     key = _key(build, device, toolkit, native)
     return _with_extra_targets(replace(build, key=key, folder=f"{data}/engines/{key}"), values)
@@ -193,12 +210,12 @@ def _features(device: Device, values: Values, arm: str | None, native: bool) -> 
     return frozenset(name for name in features if not compiler or compiler >= _SINCE_GCC.get(name, ()))
 
 
-def _jobs(device: Device, values: Values, cuda: bool) -> int:
+def _jobs(device: Device, values: Values, cuda: bool, cpus: int) -> int:
     text = option_text(values, "build.jobs", "auto")
     if text != "auto":
         return int(text)
     fit = _available_bytes(device.memory) // _JOB_BYTES["cuda" if cuda else "cpp"]
-    return max(1, min(fit, len(device.cpu.usable) or 1))
+    return max(1, min(fit, cpus or 1))
 
 
 def _available_bytes(memory: Memory) -> int:

@@ -441,6 +441,11 @@ BUILD = (
     ),
     Option("build.engine", "str", "A folder of ready binaries to use as they are; auto builds one.", auto=True),
     Option(
+        "build.toolchain", "str", "What compiles: native, or a GNU triplet, with which `orin-deploy build` builds for it.",
+        default="native", pattern="native|[a-z0-9_]+-linux-gnu[a-z0-9_]*",
+        shape="native, or a triplet such as aarch64-linux-gnu",
+    ),
+    Option(
         "build.cuda", "enum", "The CUDA backend; auto is on where a toolkit is.", default="auto",
         choices=("on", "off", "auto"),
     ),
@@ -515,7 +520,7 @@ DRAFT = (
     # Not llama-server's --draft of old, which was a number of tokens.
     Option(
         "draft", "str", "The draft: a model reference, auto, optional, none, or a kind that needs no draft model.",
-        default="none", choices=("auto", "optional", "none"), shape="a model reference or a kind such as ngram-mod",
+        default="auto", choices=("auto", "optional", "none"), shape="a model reference or a kind such as ngram-mod",
     ),
     Option("speculation.workload", "map", "What is served most: a workload's name and its weight."),
     Option("speculation.concurrency", "int", "Requests at once that it must pay for.", default=1, low=1, high=256),

@@ -11,7 +11,7 @@ from orin_deploy.errors import Refused, UsageError
 from orin_deploy.facts import jetson
 from orin_deploy.facts.device import MIB, CudaToolkit, Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent import board, build, limit, options, power, speculation
+from orin_deploy.intent import board, build, cross, limit, options, power, speculation
 from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.fit import Fitted, fit
 from orin_deploy.intent.option_table import OWN, SERVER
@@ -65,6 +65,11 @@ def layer(profile: Profile, sets: tuple[tuple[str, str], ...]) -> dict[str, Sett
 
 def choose_build(device: Device, values: Mapping[str, Setting], data: str) -> Build:
     """How the engine is built on this device: with the CUDA toolkit of its JetPack, for its own architecture."""
+    if (triplet := cross.triplet(values)) is not None:
+        raise Refused(
+            f"build.toolchain {triplet} is for another machine, and a deployment builds where it runs",
+            "orin-deploy build --output engine.tar.zst makes the engine; on its board: --set build.engine=FOLDER",
+        )
     toolkit = _toolkit(device)[0]
     module = device.jetson.module if device.jetson else None
     arch = jetson.cuda_architecture(module, toolkit.version) if toolkit else None
@@ -102,15 +107,9 @@ def resolve(
         decided |= speculation.server_options(values, draft, engine)
     _check_exposure(decided)
     _check_cache(decided)
+    drafting = speculation.drafting(draft, values, engine)
     decided["ctx_size"], budget = fit(
-        model,
-        decided,
-        engine,
-        device,
-        around.fitted,
-        around.own_bytes,
-        around.learned,
-        speculation.drafting(draft, values, engine),
+        model, decided, engine, device, around.fitted, around.own_bytes, around.learned, drafting
     )
     settings = {key: setting for key, setting in decided.items() if key in _SERVER and setting.value is not None}
     return Spec(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from orin_deploy.facts.device import Device
+from orin_deploy.facts.device import CrossCompiler, Device
 from orin_deploy.facts.model import Model
 from orin_deploy.intent.budget import Budget
 from orin_deploy.intent.measured import Decision, ToMeasure
@@ -58,6 +58,8 @@ class Build:
     engine: str | None = None  # a folder of ready binaries (`build.engine`): used as it is, nothing is built
     needs: tuple[str, ...] = ()  # what must be there before the build, each with the command that installs it
     warnings: tuple[str, ...] = ()
+    cross: CrossCompiler | None = None  # what compiles it for another machine than the one that builds
+    libraries: tuple[tuple[str, str], ...] = ()  # the newest symbols there: ("GLIBC", "2.35")
 
     @property
     def bin(self) -> str:

@@ -49,6 +49,7 @@ def _rounds(name: str, number: int, path: Path, drafted: bool) -> Iterator[Case]
     model = from_file(path)
     for turn in range(ROUNDS):
         k, v = TYPES[(number + turn) % 3], TYPES[(number + turn + turn // 3) % 3]
+        v = k if any(layer.n_head_kv and not layer.head_v for layer in model.layers) else v  # MLA knows only one type
         serving = Serving(
             ctx_size=CONTEXTS[turn],
             parallel=SLOTS[(turn + number) % 4],
@@ -115,7 +116,7 @@ def _at_start(result: Result) -> Result:
 
 def table(results: Sequence[Result]) -> str:
     lines = [f"  {'':<28} cases  worst total         worst row"]
-    for name, group in groupby(results, key=lambda result: result.case.name.partition(":")[0]):
+    for name, group in groupby(sorted(results, key=_name), key=_name):
         shape = list(group)
         total, row = max(map(_total_off, shape), key=abs), max(off for each in shape for off in _rows_off(each))
         lines.append(f"  {name:<28} {len(shape):>5}  {total / MIB:+8.2f} MiB  {row[0] / MIB:8.2f} MiB  {row[1]}")
@@ -134,6 +135,10 @@ def beyond(result: Result) -> list[str]:
         for name, predicted, taken, share in checks
         if abs(predicted - taken) > max(share * taken, 4 * MIB)
     ]
+
+
+def _name(result: Result) -> str:
+    return result.case.name.partition(":")[0]
 
 
 def _total_off(result: Result) -> int:

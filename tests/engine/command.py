@@ -34,7 +34,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Command:
-    """`orin-deploy` for one test: `home` is its data folder, `up` the words that deploy the shared engine and model."""
+    """`orin-deploy` for one test: `home` is its data folder, `up` the words that deploy the shared engine and model.
+
+    Without speculation, which would be measured first; a --draft of a test's own comes later and wins.
+    """
 
     home: Path
     engine: Path
@@ -45,7 +48,7 @@ class Command:
     def words(self) -> tuple[str, ...]:
         return (
             "--profile", "host", "--model", str(self.model),
-            "--set", f"build.engine={self.engine}", "--set", f"port={self.port}",
+            "--set", f"build.engine={self.engine}", "--set", f"port={self.port}", "--draft", "none",
         )  # fmt: skip
 
     def environ(self) -> dict[str, str]:

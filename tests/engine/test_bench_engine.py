@@ -82,7 +82,7 @@ def gone(pids: list[int]) -> bool:
 
 def test_what_runs_is_measured_as_it_runs(orin: Command) -> None:
     before = orin("status", "--json").json["pid"]
-    done = orin("bench", "--workload", "copy", "--seconds", "6", "--clients", "1,2", "--json")
+    done = orin("bench", "--workload", "copy", "--seconds", "25", "--clients", "1,2", "--json")
     assert done.code == 0, done.err
     found: dict[str, Any] = done.json
     assert found == json.loads((orin.home / "bench" / f"{found['record']:04d}.json").read_text())
@@ -119,7 +119,9 @@ def test_an_arm_that_cannot_speculate_is_left_out_with_the_reason(orin: Command)
     alone = orin("bench", "--compare", "none,draft", "--workload", "copy", "--seconds", "5", "--json")
     assert alone.code == 1
     assert "there is no draft for this model" in alone.json["error"]["message"]
-    done = orin("bench", "--compare", "none,ngram-map-k,draft-eagle3", "--workload", "copy", "--seconds", "8", "--json")
+    done = orin(
+        "bench", "--compare", "none,ngram-map-k,draft-eagle3", "--workload", "copy", "--seconds", "30", "--json"
+    )
     assert done.code == 0, done.err
     assert list(done.json["left_out"]) == ["draft-eagle3"]
     assert done.json["arms"] == ["none", "ngram-map-k"]
@@ -161,12 +163,13 @@ def test_where_one_server_has_room_the_arms_take_turns_by_blocks(orin: Command) 
     sets = (*orin.words[:-2], "--set", "ctx_size=1024")
     budget = orin("plan", *sets, "--json").json["budget"]
     limit = f"memory.limit_mib={round(1.1 * budget['total_bytes'] / 2**20)}"
-    done = orin("bench", *ARMS, *sets, "--set", limit, "--seconds", "12", "--json")
+    done = orin("bench", *ARMS, *sets, "--set", limit, "--seconds", "25", "--json")
     assert done.code == 0, done.err
     assert not done.json["together"]
     arms = [sample["arm"] for sample in done.json["samples"]]
-    assert arms[:2] == ["none", "none"]
-    assert set(arms[2:4]) <= {"ngram-map-k4v"}
+    order = ["none"] * 2 + ["ngram-map-k4v"] * 4 + ["none"] * 4
+    assert arms
+    assert arms[:10] == order[: len(arms)]
     assert processes(orin.home) == []
 
 
@@ -180,6 +183,19 @@ def test_without_room_beside_the_deployment_the_way_on_is_to_take_it_down(orin: 
     with pytest.raises(Refused, match="no arm can run beside the deployment host") as caught:
         plan_field(host, wish, full, (Arm("none", "none"),), Agenda(workloads, cases(workloads), 10), quiet)
     assert "orin-deploy down --name host" in (caught.value.hint or "")
+
+
+def test_a_long_context_is_filled_and_time_that_is_too_short_is_told(orin: Command) -> None:
+    words = ("bench", "--workload", "copy", "--language", "zh", "--json")
+    done = orin(*words, "--context", "long", "--seconds", "30")
+    assert done.code == 0, done.err
+    prompts = [sample["answers"][0]["prompt_tokens"] for sample in done.json["samples"]]
+    assert all(900 < tokens < 2048 for tokens in prompts)
+    short = orin(*words, "--seconds", "1e-3")
+    assert short.code == 2
+    none = orin(*words, "--seconds", "1")
+    assert none.code in (0, 1)
+    assert none.code == 0 or "--seconds" in none.json["error"]["hint"]
 
 
 def test_nothing_runs_so_nothing_is_measured(orin: Command) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from email.parser import Parser
 from pathlib import Path
+from typing import TypeVar
 
 from tests.lab import kernel, root, where
 from tests.lab.commands import LabError, require_tools, sh
 from tests.lab.manifest import Package, differences, document
 from tests.lab.packages import Apt
+
+Made = TypeVar("Made")
 
 # jetson-stats is AGPL and nobody's default: it is installed in a board by the check that reads it.
 EXTRA_WHEELS = ("jetson-stats",)
@@ -44,7 +47,8 @@ def build(again: bool = False) -> dict[str, float]:
     return taken
 
 
-def timed(taken: dict[str, float], name: str, work):  # type: ignore[no-untyped-def]
+def timed(taken: dict[str, float], name: str, work: Callable[[], Made]) -> Made:
+    """Do one part of the work, and note its seconds."""
     print(f"lab: {name} …", file=sys.stderr, flush=True)
     began = time.monotonic()
     result = work()

@@ -48,7 +48,7 @@ def make(apt: Apt) -> tuple[Package, ...]:
 def _initrd(folder: Path, initrd: Path, modules: Path) -> None:
     for name in ("bin", "lib/modules", "proc", "sys", "dev", "newroot"):
         (initrd / name).mkdir(parents=True)
-    box = next(path for path in (folder / "busybox").rglob("busybox") if path.is_file())
+    box = next(path for path in (folder / "busybox").rglob("bin/busybox"))
     shutil.copy2(box, initrd / "bin/busybox")
     for number, module in enumerate(in_order(FIRST, (modules / "modules.dep").read_text())):
         shutil.copy2(modules / module, initrd / "lib/modules" / f"{number:02}-{PurePosixPath(module).name}")

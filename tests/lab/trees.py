@@ -95,7 +95,7 @@ def make(name: str, words: Sequence[str]) -> Path:
     folder = where.board(name)
     folder.mkdir(parents=True, exist_ok=True)
     base, source, tree = folder / "qemu.dtb", folder / "board.dts", folder / "board.dtb"
-    machine = [f"{word},dumpdtb={base}" if before == "-M" else word for before, word in zip(("", *words), words)]
+    machine = [f"{word},dumpdtb={base}" if word.startswith("virt,") else word for word in words]
     sh((*machine, "-net", "none", "-display", "none"))
     source.write_text(edit(sh(("dtc", "-q", "-I", "dtb", "-O", "dts", base)), board, board.super))
     sh(("dtc", "-q", "-I", "dts", "-O", "dtb", "-o", tree, source))

@@ -67,17 +67,18 @@ def test_a_steady_drift_favours_no_arm() -> None:
 
 
 def test_a_gain_of_two_fifths_is_found_soon_and_the_winner_named() -> None:
-    random = Random(3)
+    random, missed = Random(3), 0
     for _ in range(20):
         found = raced(random, {"none": 50.0, "draft": 70.0}, 0.05)
         for case in CASES:
             ratio = found.ratios[case, "draft"]
             assert ratio.verdict == FASTER
             assert ratio.value is not None
-            assert ratio.value.low < 1.4 < ratio.value.high
+            missed += not ratio.value.low < 1.4 < ratio.value.high
             assert found.best[case] == ("draft",)
         assert found.mean_ratios["draft"].verdict == FASTER
-        assert len(found.samples) <= 2 * len(CASES) * 9
+        assert len(found.samples) <= 2 * len(CASES) * 12
+    assert missed <= 3  # of 60, at the stated rate and because a case is settled when its interval is a lucky one
 
 
 def test_equal_arms_on_a_quiet_machine_are_settled_before_the_last_turn() -> None:

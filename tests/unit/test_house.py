@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "orin_deploy"
-ROOMS = ("cli", "doctor", "observe", "deploy", "parts", "intent", "facts", "host", "actions", "errors")
+ROOMS = ("cli", "doctor", "tune", "observe", "deploy", "parts", "intent", "facts", "host", "actions", "errors")
 EFFECTS = {
     "subprocess",
     "plumbum",

@@ -36,6 +36,8 @@ _TEXTS = (
     "/y",
     "1,2",
     "CPU",
+    "aarch64-linux-gnu",
+    "x86_64-linux-gnu",
 )
 
 

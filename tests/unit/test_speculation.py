@@ -93,7 +93,7 @@ KINDS_FOUND = {
 @pytest.mark.parametrize(
     ("words", "wish"),
     [
-        ({}, Wish()),
+        ({}, Wish((), None, True, True)),
         ({"draft": "none"}, Wish(source="--set")),
         ({"draft": "ngram-mod"}, Wish(("ngram-mod",), source="--set")),
         ({"draft": "draft-mtp"}, Wish(("draft-mtp",), source="--set")),
@@ -108,7 +108,7 @@ KINDS_FOUND = {
         ({"spec_type": "draft-simple,ngram-mod", "spec_draft_model": "/d"},
          Wish(("draft-simple", "ngram-mod"), "/d", source="--set")),
         ({"spec_default": True}, Wish(("ngram-mod",), source="--set")),
-        ({"spec_type": "none"}, Wish()),
+        ({"spec_type": "none"}, Wish((), None, True, True)),
     ],
 )  # fmt: skip
 def test_all_words_make_one_wish(words: dict[str, Value], wish: Wish) -> None:
@@ -366,7 +366,7 @@ def test_what_did_not_work_is_left_out_until_something_changes() -> None:
 
 
 def test_options_of_a_draft_say_nothing_without_one() -> None:
-    made = decided({"spec_draft_n_max": 4})
+    made = decided({"draft": "none", "spec_draft_n_max": 4})
     assert made.options["spec_draft_n_max"].value is None
     assert "spec_draft_n_max (--set) says nothing" in made.warnings[0]
 

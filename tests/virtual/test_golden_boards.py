@@ -34,7 +34,7 @@ def planned(jetson: VirtualJetson) -> Plan:
     host = Host(jetson.root, jetson.environ())
     host.is_root = True
     host.data, host.cache = jetson.root / "var/lib/orin-deploy", jetson.root / "var/cache/orin-deploy"
-    wish = Request()
+    wish = Request(draft="none")
     return draft(host, wish, situation(host, wish, elsewhere=False), lambda fraction, text: None)
 
 

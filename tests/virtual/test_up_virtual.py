@@ -55,7 +55,7 @@ def units(board: VirtualJetson) -> list[str]:
 def test_up_again_reboot_and_down(make: Make, engine_bin: Path, smollm2: Path, name: str, l4t: str, mode: str) -> None:
     board = make(name, l4t, live=True)
     board.share(smollm2)
-    board.add_profile(engine_bin, name, model=f"file:{smollm2}", ctx_size="1024", port=str(free_port()))
+    board.add_profile(engine_bin, name, model=f"file:{smollm2}", ctx_size="1024", port=str(free_port()), draft="none")
     before, factory = settings(board), board.mode
     reboots = name == "agx32"  # out of the box half of its GPU is off
 

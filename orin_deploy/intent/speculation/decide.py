@@ -64,7 +64,7 @@ def decide(
     check_target(target)
     wish, off = asked.wish, useless(values)
     if wish.none:
-        return Decided(None, off, _told_in_vain(off) if wish.source == "default" else ())
+        return Decided(None, off, _told_in_vain(off) if asked.decision is None else ())
     if wish.auto and asked.decision is None:
         ways = candidates(target, weights, asked.model, help_text, values)
         return _open(asked, off, ways, _not_a_candidate(asked, target, weights, values), values)

@@ -33,6 +33,11 @@ class Prompts:
             text = filler(language, 0, _TRIAL_CHARACTERS)
             self._characters[language] = self.long_tokens * len(text) // max(server.tokens(text), 1)
 
+    def short(self) -> str:
+        """A prompt to warm a server up with, none of those that are measured: ngram-mod would remember it."""
+        case = self.agenda.cases[0]
+        return self.agenda.workload(case).prompt(case.language, -1)
+
     def of(self, case: Case, turn: int) -> tuple[str, ...]:
         """One prompt for each client."""
         return tuple(self._one(case, turn * case.clients + client) for client in range(case.clients))

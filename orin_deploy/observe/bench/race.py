@@ -33,7 +33,7 @@ def race(
     """Measure each arm on a server of its own, beside whatever else runs, within the agenda's seconds.
 
     Arms that cannot be planned, started or finished are left out with the reason. Raises Refused when there is no
-    room for one server, and OrinError when no arm is left.
+    room for one server, and OrinError when no arm is left or the time is over before anything is measured.
     """
     began = host.monotonic()
     field = plan_field(host, request, now, arms, agenda, progress)
@@ -114,6 +114,9 @@ class _Race:
             if arm in self.arms:
                 self._say(arm, case, turn)
                 self._try(arm, partial(self._turn, case=case, turn=turn))
+        if not (self.samples or self._alone()):
+            seconds = self.agenda.seconds
+            raise OrinError(f"{seconds:g} s were over before anything was measured", f"--seconds {4 * seconds:.0f}")
         return self._compared(notes)
 
     def _try(self, arm: str, work: Callable[[Server], None]) -> None:
@@ -121,7 +124,7 @@ class _Race:
         try:
             server = self.get(arm)
             if server not in self.warm:
-                ask(server, self.prompts.of(replace(self.agenda.cases[0], clients=1), 0)[0], _WARM_TOKENS)
+                ask(server, self.prompts.short(), _WARM_TOKENS)
                 server.counts()  # what it did until now is nobody's figure
                 self.warm.append(server)
             work(server)
@@ -135,7 +138,7 @@ class _Race:
         """How long the answers may be, from the speed of one that is not the first."""
         self.prompts.fit(server)
         agenda = self.agenda
-        warm = ask(server, self.prompts.of(replace(agenda.cases[0], clients=1), 0)[0], _WARM_TOKENS).timings
+        warm = ask(server, self.prompts.short(), _WARM_TOKENS).timings
         per_s = max(warm.prompt_per_s, 1.0)
         prompt_s = {case: sum(map(server.tokens, self.prompts.of(case, 0))) / per_s for case in agenda.cases}
         left = agenda.seconds - self._seconds()

@@ -5,26 +5,27 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from orin_deploy.actions import Action, Link, Remove, Run, Write
-from orin_deploy.intent.spec import Build, Spec
+from orin_deploy.intent.spec import Build
 from orin_deploy.parts.engine import configured, layout
 from orin_deploy.parts.engine.state import EngineState
 from orin_deploy.parts.step import Step
 
 
-def build_step(spec: Spec, state: EngineState) -> Step:
-    """Configure, build and publish; an interrupted build goes on in the same tree."""
-    build = spec.build
+def build_step(build: Build, state: EngineState, ccache: bool) -> Step:
+    """Configure, build and publish; an interrupted build goes on in the same tree. `ccache`: it is there."""
     if state.built:
         return Step("engine", "build", f"built as {build.key}", _capture(build, state))
     where = f"{build.jobs} at a time" if build.jobs > 1 else "one at a time"
     what = f"CUDA {', '.join(build.cuda_architectures)}" if build.cuda else "the CPU"
+    if build.cross is not None:
+        what = f"{what} of {build.cross.machine} machines"
     return Step(
         "engine",
         "build",
         f"{build.key} for {what}, {where}",
         (
             *_forget(build, state),
-            *_compile(spec, state),
+            *_compile(build, state, ccache),
             *_stamp(build, state),
             *_publish(build),
             *_capture(build, None),
@@ -42,12 +43,11 @@ def ready_step(build: Build, state: EngineState) -> Step:
     return Step("engine", "build", f"{build.engine} is used as it is (build.engine); its help is read", actions)
 
 
-def _compile(spec: Spec, state: EngineState) -> tuple[Action, ...]:
-    build = spec.build
+def _compile(build: Build, state: EngineState, ccache: bool) -> tuple[Action, ...]:
     cmake, ninja = layout.tool_programs(state.cache)
     cmake, ninja = build.cmake_program or cmake, build.ninja_program or ninja
     folder, log, report = f"{build.folder}/build", f"{build.folder}/{layout.LOG}", f"{build.folder}/{layout.CONFIGURED}"
-    env = _environment(spec)
+    env = _environment(build, ccache)
     configure = (cmake, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-S", layout.source_folder(build), "-B", folder)
     # What is switched off need not exist: other revisions lack some of these options.
     off = [word[2:].removesuffix("=OFF") for word in build.cmake if word.endswith("=OFF")]
@@ -58,12 +58,12 @@ def _compile(spec: Spec, state: EngineState) -> tuple[Action, ...]:
     )
 
 
-def _environment(spec: Spec) -> tuple[tuple[str, str], ...]:
+def _environment(build: Build, ccache: bool) -> tuple[tuple[str, str], ...]:
     env = [("NINJA_STATUS", "[%f/%t] ")]
-    if spec.device.toolchain.ccache:
+    if ccache:
         # Paths relative to `engines`, no folder in debug data, no time macros: any engine's folder hits one cache.
         env += [
-            ("CCACHE_BASEDIR", str(PurePosixPath(spec.build.folder).parent)),
+            ("CCACHE_BASEDIR", str(PurePosixPath(build.folder).parent)),
             ("CCACHE_NOHASHDIR", "1"),
             ("CCACHE_SLOPPINESS", "time_macros"),
         ]
@@ -86,7 +86,12 @@ def _publish(build: Build) -> tuple[Action, ...]:
 
 
 def _capture(build: Build, state: EngineState | None) -> tuple[Action, ...]:
-    """Keep what the server's --help and --version print; only what is missing of them, where a state is given."""
+    """Keep what the server's --help and --version print; only what is missing of them, where a state is given.
+
+    A build for another machine cannot be asked here.
+    """
+    if build.cross is not None:
+        return ()
     wanted = (
         ("--help", layout.HELP, state is not None and state.help),
         ("--version", layout.VERSION, state is not None and state.version),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orin_deploy.errors import CommandFailed, OrinError
-from orin_deploy.parts.engine import causes, probe
+from orin_deploy.parts.engine import causes, probe, readelf
 
 _KILLED = (-9, 137)
 
@@ -18,7 +18,7 @@ def explain(error: CommandFailed) -> OrinError:
     if message is None and error.returncode in _KILLED:
         message, hint = causes.KILLED.message, causes.KILLED.hint
     program = Path(error.argv[0]).name
-    if Path(probe.__file__).name in (Path(word).name for word in error.argv[:2]):
+    if {f"{asker.__name__.rpartition('.')[2]}.py" for asker in (probe, readelf)} & {Path(word).name for word in error.argv[:2]}:
         message = "the build is not what was asked for: " + "; ".join(error.tail[-4:])
     told = message or f"{program} failed with exit code {error.returncode}"
     if first and first not in told:

@@ -25,7 +25,7 @@ def source_folder(build: Build) -> str:
 
 def binding_source(build: Build) -> Source | None:
     """The package whose binding fits this build, or None."""
-    if build.engine or not sources.has_binding(build.source):
+    if build.engine or build.cross is not None or not sources.has_binding(build.source):
         return None
     return build.source if build.source.kind == "package" else sources.parse_source(sources.DEFAULT)
 

@@ -16,6 +16,8 @@ from orin_deploy.host import Host
 from orin_deploy.intent.spec import Build, Spec
 from orin_deploy.parts.engine import layout
 
+_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
 
 @dataclass(frozen=True)
 class EngineState:
@@ -47,16 +49,20 @@ class EngineState:
 
 def inspect(host: Host, spec: Spec) -> EngineState:
     """Look at the engine's folders; raises OrinError for an engine, tree or archive that is not there."""
-    build, cache = spec.build, str(host.cache)
-    programs, source = layout.programs(build), layout.source_folder(build)
-    _require_what_is_named(host, build)
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if spec.device.assumed is not None:  # nothing of ours is on a board that is not at hand
-        return EngineState(cache, sys.executable, version)
+        _require_what_is_named(host, spec.build)
+        return EngineState(str(host.cache), sys.executable, _PYTHON)
+    return inspect_build(host, spec.build)
+
+
+def inspect_build(host: Host, build: Build) -> EngineState:
+    """The same for a build alone, which may be for another machine."""
+    cache, programs, source = str(host.cache), layout.programs(build), layout.source_folder(build)
+    _require_what_is_named(host, build)
     return EngineState(
         cache=cache,
         python=sys.executable,
-        python_version=version,
+        python_version=_PYTHON,
         archives=frozenset(path for path in layout.archives(build, cache) if host.exists(path)),
         source=host.exists(source),
         tools=all(host.exists(path) for path in layout.tool_programs(cache)),
@@ -65,7 +71,7 @@ def inspect(host: Host, spec: Spec) -> EngineState:
         built_from=host.read(f"{build.folder}/{layout.BUILT_FROM}"),
         help=bool(help_text(host, build)),
         version=bool(host.read(f"{build.folder}/{layout.VERSION}")),
-        binding=host.read(f"{build.folder}/{layout.BINDING_PYTHON}") == version,
+        binding=host.read(f"{build.folder}/{layout.BINDING_PYTHON}") == _PYTHON,
         libraries=host.exists(f"{build.bin}/libllama.so"),
         info=_info(host, build),
     )

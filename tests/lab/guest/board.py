@@ -84,14 +84,17 @@ def _install() -> None:
 
 
 def mount() -> None:
-    mounted = {line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()}
+    """Mount the board's folders that are not mounted yet; what has no place is said, and is not shown then."""
+    mounts = [line.split()[:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    there = {place for _, place, kind in mounts if kind == "ext4"}
     for source, place in MOUNTS:
         folder = BOARD / source.lstrip("/")
-        if place not in mounted or place == "/sys/kernel/debug":
-            if folder.is_dir() and Path(place).is_dir():
-                subprocess.run(("mount", "--bind", str(folder), place), check=True)
-            else:
-                print(f"not mounted: {folder} over {place}", file=sys.stderr)
+        if place in there:
+            continue
+        if folder.is_dir() and Path(place).is_dir():
+            subprocess.run(("mount", "--bind", str(folder), place), check=True)
+        else:
+            print(f"not mounted: {folder} over {place}", file=sys.stderr)
 
 
 def _mode() -> None:
