@@ -47,8 +47,11 @@ def _text(words: list[str], file: str | None) -> str:
     if (file is None) is not bool(words):
         raise UsageError("import takes a text, or a file", _HINT)
     if file is not None and file != "-":
-        with open(os.open(Path(file).expanduser(), os.O_RDONLY | os.O_NONBLOCK), "rb") as source:
-            text = source.read(MAX_CHARS + 1).decode("utf-8", "replace")
+        try:
+            with open(os.open(Path(file).expanduser(), os.O_RDONLY | os.O_NONBLOCK), "rb") as source:
+                text = source.read(MAX_CHARS + 1).decode("utf-8", "replace")
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}", _HINT) from error
     elif file == "-" or words == ["-"]:
         text = sys.stdin.read(MAX_CHARS + 1)
     else:

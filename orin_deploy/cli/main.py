@@ -66,7 +66,7 @@ def plan(
 @app.command()
 def build(
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Pack it, as engine.tar.zst.")
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Pack it, as engine.tar.gz.")
     ] = None,
     profile: Profile = "auto",
     set_: Sets = None,
@@ -170,9 +170,9 @@ def bench(
     ] = None,
     workload: Annotated[str | None, typer.Option("--workload", "-w", help="Only these, as chat,code.")] = None,
     prompts: Annotated[str | None, typer.Option("--prompts", metavar="FILE", help="Your own prompts.")] = None,
-    language: Annotated[str | None, typer.Option("--language", help="en, zh or both.")] = None,
-    sampling: Annotated[str | None, typer.Option("--sampling", help="greedy, own or both.")] = None,
-    context: Annotated[str | None, typer.Option("--context", help="short, long or both.")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="en, zh, or en,zh.")] = None,
+    sampling: Annotated[str | None, typer.Option("--sampling", help="greedy, own, or greedy,own.")] = None,
+    context: Annotated[str | None, typer.Option("--context", help="short, long, or short,long.")] = None,
     clients: Annotated[str | None, typer.Option("--clients", help="Who ask at once, as 1,2,4.")] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Every language, sampling, context, and 1, 2, 4 clients.")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _OF_THIS_RUN = ("--json", "--debug")
 _SETTING = ("--set", "-s", "--draft")
+_OF_DRAFT = frozenset({"draft", "spec_type", "spec_draft_model", "spec_default"})  # contradict a --draft beside them
 
 
 def of_lack_of_memory(error: OrinError) -> DoesNotFit | None:
@@ -66,6 +67,7 @@ def way_document(way: Way, whole: str) -> dict[str, Any]:
 
 def command(options: Mapping[str, str], argv: Sequence[str] | None = None) -> str:
     """The command that was typed, with these options instead of those of the same names."""
+    replaced = {*options, *(_OF_DRAFT if "--draft" in options else ())}
     typed = iter(sys.argv[1:] if argv is None else argv)
     words = ["orin-deploy"]
     for word in typed:
@@ -74,7 +76,7 @@ def command(options: Mapping[str, str], argv: Sequence[str] | None = None) -> st
             words += [] if word in _OF_THIS_RUN else [word]
             continue
         value = value if equals else next(typed, "")
-        if _key(name, value) not in options:
+        if _key(name, value) not in replaced:
             words += [word] if equals else [word, value]
     for key, value in options.items():
         words += [key, value] if key == "--draft" else ["--set", f"{key}={value}"]

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from orin_deploy.actions import Remove, Run
 from orin_deploy.deploy.apply import Events, translate
 from orin_deploy.deploy.lookup import profile_folders
-from orin_deploy.errors import CommandFailed, OrinError, UsageError
+from orin_deploy.errors import CommandFailed, OrinError, Refused, UsageError
 from orin_deploy.facts import toolchain
 from orin_deploy.facts.device import Device
 from orin_deploy.facts.inspect import inspect
@@ -47,7 +47,11 @@ def wanted(host: Host, request: Request) -> Callable[[], Building]:
     values = layer(chosen, request.sets)
     triplet = cross.triplet(values)
     if triplet is None:
-        board.require_at_hand(chosen, here)
+        if not board.is_at_hand(chosen, here):
+            raise Refused(
+                f"profile {chosen.name} is for another machine than this one",
+                "--set build.toolchain=aarch64-linux-gnu builds for it, or build on the board itself",
+            )
         build = choose_build(here, values, str(host.data))
     else:
         compiler = toolchain.read_cross(host, triplet)

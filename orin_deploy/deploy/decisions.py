@@ -70,6 +70,7 @@ def key(
 ) -> Key:
     """The key of a deployment that is to be; raises UsageError or Refused for power options that cannot be."""
     asked = {name: values[name].value for name in values if name in _COSTS or name.startswith(_SPECULATES)}
+    asked.pop("placement.draft_port", None)
     told = {name: value for name, value in asked.items() if values[name].source != "default" and value is not None}
     mix = {name.removeprefix(_MIX): setting.value for name, setting in values.items() if name.startswith(_MIX)}
     context, slots = values["ctx_size"].value, int(str(values["parallel"].value or 1))

@@ -10,9 +10,10 @@ from orin_deploy.deploy import record
 from orin_deploy.facts.device import Device, Tenant
 from orin_deploy.host import Host
 from orin_deploy.host.processes import BACKING_OFF, RUNNING
+from orin_deploy.intent.limit import FILE_COPY
 from orin_deploy.parts import service
 
-_NEVER_TAKEN = ("reserve", "staging", "file copy")  # rows that are the system's, or given back once it serves
+_NEVER_TAKEN = ("reserve", "staging", FILE_COPY)  # rows that are the system's, or given back once it serves
 
 
 def with_neighbours(host: Host, device: Device, own_name: str) -> Device:

@@ -15,6 +15,7 @@ from typing import Any
 
 from orin_deploy.actions import Write
 from orin_deploy.deploy import taken
+from orin_deploy.deploy.verify import Proof
 from orin_deploy.errors import OrinError
 from orin_deploy.facts.device import MIB, Device
 from orin_deploy.facts.tenants import NVMAP_CLIENTS, nvmap_clients
@@ -33,7 +34,6 @@ _FILE = "learned.json"
 _TOLERANCE_BYTES, _TOLERANCE_SHARE = 4 * MIB, 0.005  # of the plan: as exact as the plan means to be
 _MARGIN_BYTES, _MOST_MARGIN_BYTES = 256 * MIB, 1024 * MIB
 _MOST_ENTRIES, _MOST_BYTES = 256, 1 << 40
-_NOT_BY_THE_PROCESS = ("reserve", "prompt cache", "draft process", "staging", "file copy", ROW)
 
 _OUT_OF_MEMORY = re.compile(
     r"cudaMalloc failed: out of memory|CUDA error: out of memory|NvMapMemAlloc\w*: .*error 12|std::bad_alloc"
@@ -110,14 +110,14 @@ def after_failure(known: Learned, told: int | None) -> Learned:
     return replace(known, bytes=measured + margin, margin_bytes=margin)
 
 
-def measured(spec: Spec, proof: Any, gpu_bytes: int | None) -> tuple[int, int]:
+def measured(spec: Spec, proof: Proof, gpu_bytes: int | None) -> tuple[int, int]:
     """Bytes taken beyond the plan, and bytes planned, for what a server holds that has answered its first request.
 
     On the CPU the process is compared as a whole, and each buffer with its row, for buffers are not touched to their
     end by one request: the larger difference counts. With CUDA, `gpu_bytes` is what NvMap gives the process, None where
     that cannot be read; then only the buffers are compared.
     """
-    planned = {row.name: row.bytes for row in spec.budget.rows if row.name not in _NOT_BY_THE_PROCESS}
+    planned = {row.name: row.bytes for row in spec.budget.rows if row.name not in taken.NOT_RESIDENT}
     total = sum(planned.values())
     buffers = sum(row.taken_bytes - row.planned_bytes for row in taken.compare(spec, proof.memory))
     if not spec.build.cuda:
@@ -128,7 +128,7 @@ def measured(spec: Spec, proof: Any, gpu_bytes: int | None) -> tuple[int, int]:
     return max(buffers, gpu_bytes - (total - host)), total
 
 
-def remember_start(host: Host, spec: Spec, proof: Any, number: int) -> None:
+def remember_start(host: Host, spec: Spec, proof: Proof, number: int) -> None:
     """Keep the difference of a start that was proved; `number` is its record's."""
     clients = nvmap_clients(host.read(NVMAP_CLIENTS) or "") if spec.build.cuda else {}
     gpu = clients[proof.pid][1] if proof.pid in clients else None

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orin_deploy.intent.engine_rows import ENGINE_ROWS
+from orin_deploy.intent.limit import FILE_COPY, LEARNED
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts.serverlog import Buffer
 
@@ -14,7 +16,7 @@ _ROWS = {"model": "weights", "KV": "KV cache", "RS": "recurrent state", "compute
 
 _DRAFT = "draft "
 
-_NOT_RESIDENT = ("reserve", "prompt cache", "draft process", "learned")
+NOT_RESIDENT = ("reserve", "prompt cache", "draft process", "staging", FILE_COPY, LEARNED)
 """Rows that the server's process does not hold when it has answered its first request."""
 
 
@@ -53,7 +55,7 @@ def resident(record: Mapping[str, Any]) -> Compared | None:
         return None
     if "CUDA context" in planned or not isinstance(taken, int):
         return None
-    return Compared("resident", sum(size for name, size in planned.items() if name not in _NOT_RESIDENT), taken)
+    return Compared("resident", sum(size for name, size in planned.items() if name not in NOT_RESIDENT), taken)
 
 
 def _compare(planned: Mapping[str, int], buffers: Sequence[Buffer]) -> tuple[Compared, ...]:
@@ -62,7 +64,7 @@ def _compare(planned: Mapping[str, int], buffers: Sequence[Buffer]) -> tuple[Com
         taken[name] = taken.get(name, 0) + size
     if not taken:
         return ()
-    names = [prefix + row for prefix in ("", _DRAFT) for row in _ROWS.values()]
+    names = [prefix + row for prefix in ("", _DRAFT) for row in ENGINE_ROWS]
     return tuple(
         Compared(name, planned.get(name, 0), taken.get(name, 0))
         for name in names

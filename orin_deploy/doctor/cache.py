@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from orin_deploy.doctor.evidence import Evidence
+from orin_deploy.doctor.evidence import CacheSpeed, Evidence
 from orin_deploy.doctor.finding import Finding
 from orin_deploy.facts.device import MIB
 from orin_deploy.facts.gguf_types import BY_NAME
@@ -13,7 +13,7 @@ from orin_deploy.intent.serving import STEP, padded
 
 _NEEDS = r"V cache quantization requires flash_attn|quantized V cache was requested, but this requires Flash Attention"
 _NOT_QUANTISED = ("f32", "f16", "bf16")
-_MUCH_SLOWER = 2.0
+_MUCH_SLOWER, _ABOUT_THE_SAME = 2.0, 0.15
 
 
 def v_quant_needs_flash_attention(evidence: Evidence) -> Finding | None:
@@ -55,9 +55,18 @@ def quant_slower(evidence: Evidence) -> Finding | None:
         f"prompts run at {plain.prompt:g} tokens/s with an f16 KV cache and at {worst.prompt:g} with {worst.kind}: "
         "this engine has no fast kernel for that type and this model's heads",
         "keep f16 and take a smaller context instead: --set cache_type_k=f16 --set cache_type_v=f16 --set ctx_size=N",
-        why_not="the power mode and the clocks are not at fault: generation is about the same with both",
+        why_not="the power mode and the clocks are not at fault: generation is about the same with both"
+        if _generates_alike(plain, worst)
+        else None,
         values={"chosen": "f16", "slower": {speed.kind: round(plain.prompt / speed.prompt, 1) for speed in slow}},
     )
+
+
+def _generates_alike(one: CacheSpeed, other: CacheSpeed) -> bool:
+    """Whether generation was measured with both, and is about the same."""
+    if not one.generation or not other.generation:
+        return False
+    return abs(one.generation - other.generation) <= _ABOUT_THE_SAME * max(one.generation, other.generation)
 
 
 def context_too_big(evidence: Evidence) -> Finding | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
 from orin_deploy.facts.device import MIB
@@ -105,5 +103,5 @@ def memlock(evidence: Evidence) -> Finding | None:
         "mlock is set",
         why_not="memory is not short; with a GPU of the same memory locking only pins the file's second copy: leave "
         "mlock off there",
-        values={"buffer_bytes": int(re.sub(r"\D", "", failed[1]))},
+        values={"buffer_bytes": int(failed[1])},
     )

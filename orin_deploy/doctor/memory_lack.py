@@ -7,7 +7,8 @@ from statistics import median
 
 from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
-from orin_deploy.facts.device import MIB, Tenant
+from orin_deploy.facts.device import MIB, WHOLE_BLOCK_BYTES, Tenant
+from orin_deploy.facts.memory import COMPACT
 
 _REFUSED = (
     r"cudaMalloc failed: out of memory|CUDA error: out of memory|NvMapMemAlloc\w*: .*error 12"
@@ -17,7 +18,6 @@ _REQUESTED = r"\(requested (\d{1,9})(?:\.\d+)? MiB\)|allocating (\d{1,9})(?:\.\d
 _PROJECTED = r"use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free device memory"
 _PROJECTED_HOST = r"host memory (\d{1,9}) MiB vs\. (\d{1,9}) MiB free"
 
-_WHOLE_BLOCK_BYTES = 4 * MIB  # the largest that Linux keeps free lists of
 _SWAPPING_KIB_PER_S = 100
 _NEARLY_ALL = 0.9  # what two counts of the same free memory have in common at least
 _NAMED = 3
@@ -123,7 +123,7 @@ def fit_double_count(evidence: Evidence) -> Finding | None:
 def fragmented(evidence: Evidence) -> Finding | None:
     """An allocation that failed although more was free, on a board whose free memory lies in small blocks."""
     block = evidence.largest_block
-    if evidence.find(_REFUSED) is None or block is None or block >= _WHOLE_BLOCK_BYTES:
+    if evidence.find(_REFUSED) is None or block is None or block >= WHOLE_BLOCK_BYTES:
         return None
     asked = requested_bytes(evidence)
     free = evidence.memory.available if evidence.memory else (evidence.ram_total or 0) - (evidence.ram_used or 0)
@@ -137,7 +137,7 @@ def fragmented(evidence: Evidence) -> Finding | None:
         "diagnose",
         f"{wanted} could not be had with {free // MIB} MiB free: memory is fragmented, its largest free block (lfb) is "
         f"{size}{f', after {up[1]} without a restart' if up else ''}",
-        "sync; sudo sysctl -w vm.drop_caches=3 vm.compact_memory=1, and try again; a reboot cures it for certain",
+        f"{COMPACT}, and try again; a reboot cures it for certain",
         why_not="the model is not too large for this board: what it asked for is free, but in pieces",
         values={"lfb_mib": block // MIB, "free_mib": free // MIB}
         | ({"requested_mib": asked // MIB} if asked is not None else {}),

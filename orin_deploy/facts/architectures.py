@@ -1,7 +1,7 @@
 """The architectures whose rules for layers, caches and state are written down here: all that llama.cpp 0c1e570 knows.
 
 Any other comes from a newer engine. Its layers are taken for plain attention until that engine is built and can be
-asked (`llama-fit-params`, see intent/projection.py).
+asked (`llama-fit-params`, see parts/engine/projection.py).
 """
 
 from __future__ import annotations

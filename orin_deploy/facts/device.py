@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from orin_deploy.facts.power import PowerState
 
 MIB = 1024 * 1024
+WHOLE_BLOCK_BYTES = 4 * MIB
+"""The largest block that Linux keeps free lists of (order 10, pages of 4 KiB)."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class Memory:
     service_limit: int | None = None
     service_used: int | None = None
     doubts: tuple[str, ...] = ()
+
+    @property
+    def fragmented(self) -> bool:
+        """Whether not one whole block is free; not known counts as no."""
+        return self.largest_block is not None and self.largest_block < WHOLE_BLOCK_BYTES
 
 
 @dataclass(frozen=True)

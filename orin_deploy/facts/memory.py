@@ -11,6 +11,8 @@ from orin_deploy.facts.device import MIB, Memory
 from orin_deploy.host.machine import Machine
 
 KIB = 1024
+COMPACT = "sync; sudo sysctl -w vm.drop_caches=3 vm.compact_memory=1"
+"""What makes larger free blocks of fragmented memory."""
 
 _LIMIT_FILES = ("memory.max", "memory.high", "memory.limit_in_bytes")
 _USAGE_FILES = ("memory.current", "memory.usage_in_bytes")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+from orin_deploy.facts.draft import DFLASH, DSPARK, EAGLE3, MTP
 from orin_deploy.facts.gguf_types import BY_NAME
 from orin_deploy.facts.layers import NEXTN_IN_CACHE, Layer
 from orin_deploy.facts.model import Model
 from orin_deploy.facts.recurrent import ROLLBACK
-from orin_deploy.intent.serving import Serving, cells_per_slot, padded
+from orin_deploy.facts.tensors import CPU_ALIGNMENT
+from orin_deploy.intent.serving import Serving, batch_tokens, cells_per_slot, padded
 
-_ALIGNMENT = 32  # of a tensor in a CPU buffer
 _F32 = 4
-_SNAPSHOTS = ("draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark")  # common.h, need_n_rs_seq
+_SNAPSHOTS = (MTP, EAGLE3, DFLASH, DSPARK)  # common.h, need_n_rs_seq
 
 
 def cells_of(model: Model, serving: Serving) -> tuple[int, int]:
@@ -31,7 +32,7 @@ def window_cells(model: Model, serving: Serving) -> int:
     cells, streams = cells_of(model, serving)
     if serving.swa_full:
         return cells
-    n_ubatch = min(serving.ctx_size or model.n_ctx_train, serving.batch_size, serving.ubatch_size)
+    n_ubatch = min(batch_tokens(model, serving), serving.ubatch_size)
     return padded(min(cells, model.sliding_window * (serving.parallel if streams == 1 else 1) + n_ubatch))
 
 
@@ -88,4 +89,4 @@ def _bytes(model: Model, layers: tuple[Layer, ...], serving: Serving) -> tuple[i
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return -(-size // CPU_ALIGNMENT) * CPU_ALIGNMENT

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from orin_deploy.facts import tensors
 from orin_deploy.facts.device import MIB
+from orin_deploy.facts.draft import DFLASH, DSPARK, EAGLE3, MTP
 from orin_deploy.facts.model import Model
 from orin_deploy.intent.caches import cache_bytes, cells_of, nextn_bytes, state_bytes
 from orin_deploy.intent.compute import compute_bytes
@@ -25,8 +26,8 @@ from orin_deploy.intent.engine_rows import (
 )
 from orin_deploy.intent.serving import Drafting, Serving, total_cells
 
-_BLOCK_KINDS = ("draft-dflash", "draft-dspark")  # they draft a whole block in one pass
-_HANDS_ON = ("draft-mtp", "draft-eagle3", *_BLOCK_KINDS)  # they read what their own last layer gave
+_BLOCK_KINDS = (DFLASH, DSPARK)  # they draft a whole block in one pass
+_HANDS_ON = (MTP, EAGLE3, *_BLOCK_KINDS)  # they read what their own last layer gave
 # ggml-rpc-server 0c1e570 on x86 beyond the buffers that it holds for the draft, after a long prompt: 3.4 MiB of its
 # own and 5.7 MiB of program, whatever the model's size.
 _RPC_BYTES = 10 * MIB
@@ -35,13 +36,12 @@ _RPC_BYTES = 10 * MIB
 def draft_rows(model: Model, serving: Serving) -> tuple[Row, ...]:
     """The draft's rows, none where tokens are drafted without a model."""
     drafting = serving.drafting
-    if drafting is None or (drafting.model is None and drafting.kind != "draft-mtp"):
+    if drafting is None or (drafting.model is None and drafting.kind != MTP):
         return ()
-    draft = drafting.model or model
+    draft, ahead = drafting.model or model, drafting.kind == MTP
     own = _as_draft(model, serving, drafting)
     blocks = serving.parallel * (drafting.n_max + 1 if drafting.kind in _BLOCK_KINDS else 1)
-    runs = replace(draft, layers=draft.nextn or draft.layers, nextn=()) if drafting.kind == "draft-mtp" else draft
-    ahead = drafting.kind == "draft-mtp"
+    runs = replace(draft, layers=draft.nextn or draft.layers, nextn=()) if ahead else draft
     batch = replace(batch_of(runs, own, outputs=blocks), predicts=ahead)
     compute = compute_bytes(draft, batch, gpu=own.gpu or drafting.apart, cuda=own.gpu)
     cache = nextn_bytes(draft, own) if ahead else sum(cache_bytes(draft, own))
@@ -78,7 +78,7 @@ def _weights(drafting: Drafting, own: Serving) -> Row:
     if draft.tensors is None:
         again = draft.token_embd_bytes if draft.tied and drafting.apart else 0
         return Row("draft weights", weights_of(draft, own)[0] + again, FROM_FILE)
-    nextn = drafting.kind == "draft-mtp"
+    nextn = drafting.kind == MTP
     if drafting.apart and not drafting.gpu:
         device, host = tensors.gpu_bytes(draft.tensors, mapped=own.mapped, nextn=nextn, cuda=False)
         return Row("draft weights", device + host, f"{FROM_HEADER}, its embedding in the server")

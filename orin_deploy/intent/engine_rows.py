@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from orin_deploy.facts import tensors
 from orin_deploy.facts.architectures import KNOWN
+from orin_deploy.facts.draft import MTP
 from orin_deploy.facts.gguf_types import BY_NAME
 from orin_deploy.facts.model import Model, Projected
 from orin_deploy.intent.caches import (
@@ -17,7 +18,7 @@ from orin_deploy.intent.caches import (
 )
 from orin_deploy.intent.compute import Batch, ComputeBytes, compute_bytes
 from orin_deploy.intent.rotation import rotation
-from orin_deploy.intent.serving import Serving, kind_text, mib
+from orin_deploy.intent.serving import Serving, batch_tokens, kind_text, mib
 
 ENGINE_ROWS = ("weights", "KV cache", "recurrent state", "compute", "output")
 """Rows that the server's own log lines show after its start; a draft's are called the same with "draft " before."""
@@ -96,7 +97,7 @@ def cache_source(serving: Serving, cells: tuple[int, int]) -> str:
 def weights_of(model: Model, serving: Serving, *, nextn: bool | None = None) -> tuple[int, str]:
     """Bytes of the weights and where the number comes from; `nextn`: with the blocks of multi-token prediction."""
     if nextn is None:
-        nextn = serving.drafting is not None and serving.drafting.kind == "draft-mtp"
+        nextn = serving.drafting is not None and serving.drafting.kind == MTP
     if model.tensors is None:
         again = model.token_embd_bytes if model.tied and serving.gpu else 0
         said = f"{FROM_FILE}{', mapped' if serving.mapped else ''}"
@@ -115,8 +116,7 @@ def batch_of(model: Model, serving: Serving, *, outputs: int | None = None) -> B
 
     `outputs` are the rows of logits at once where they are not the target's.
     """
-    n_batch = min(serving.ctx_size or model.n_ctx_train, serving.batch_size)
-    n_ubatch = min(n_batch, serving.ubatch_size)
+    n_ubatch = min(batch_tokens(model, serving), serving.ubatch_size)
     cells, streams = cells_of(model, serving)
     tokens = min(cells * streams, n_ubatch)
     drafting = serving.drafting
@@ -134,7 +134,7 @@ def batch_of(model: Model, serving: Serving, *, outputs: int | None = None) -> B
         streams=streams,
         snapshots=copies_for_speculation(model, serving),
         taps=drafting.model.target_layers if drafting and drafting.model else (),
-        hidden=drafting is not None and drafting.kind == "draft-mtp",
+        hidden=drafting is not None and drafting.kind == MTP,
         type_k=serving.cache_type_k,
         type_v=serving.cache_type_v,
     )
@@ -150,11 +150,10 @@ def _output(model: Model, serving: Serving) -> Row:
     outputs = max(serving.parallel, _outputs(serving))
     said = f"formula: {outputs} x {model.n_vocab} logits"
     drafting = serving.drafting
-    taps = len(drafting.model.target_layers) if drafting and drafting.model else 0
-    if drafting and drafting.kind == "draft-mtp":
-        taps = 1  # the last layer's result, of every token of a batch
-    n_batch = min(serving.ctx_size or model.n_ctx_train, serving.batch_size)
-    width = (model.n_embd_out or model.n_embd) if drafting and drafting.kind == "draft-mtp" else model.n_embd
+    taps, width = len(drafting.model.target_layers) if drafting and drafting.model else 0, model.n_embd
+    if drafting and drafting.kind == MTP:
+        taps, width = 1, model.n_embd_out or model.n_embd  # the last layer's result, of every token of a batch
+    n_batch = batch_tokens(model, serving)
     if taps:
         said += f", and {taps} x {n_batch} x {width} for the draft to read"
     if serving.n_draft:

@@ -11,7 +11,7 @@ from orin_deploy.facts.device import MIB, Device
 from orin_deploy.facts.model import Model, projector_bytes
 from orin_deploy.intent.budget import Budget, estimate
 from orin_deploy.intent.engine_rows import Row
-from orin_deploy.intent.limit import SET_LIMIT, file_copy, limit
+from orin_deploy.intent.limit import file_copy, is_set, limit
 from orin_deploy.intent.refusal import refusal
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Drafting, Serving
@@ -84,7 +84,7 @@ def _same(fitted: Fitted, now: Budget) -> bool:
     """It takes what it took, and nobody has set another limit: what is free moves by itself, a set limit does not."""
     before = (fitted.limit_source, fitted.limit_bytes)
     after = (now.limit_source, now.limit_bytes)
-    set_by_hand = any(source.startswith(SET_LIMIT) for source, _ in (before, after))
+    set_by_hand = any(is_set(source) for source, _ in (before, after))
     return fitted.total_bytes == now.total_bytes and (not set_by_hand or before == after)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from orin_deploy.errors import Refused
 from orin_deploy.facts.device import MIB, Device, Memory
+from orin_deploy.facts.memory import COMPACT
 from orin_deploy.facts.model import Model
 from orin_deploy.intent.budget import Budget
 from orin_deploy.intent.engine_rows import Row
@@ -14,12 +15,12 @@ from orin_deploy.intent.spec import Setting
 
 SET_LIMIT = "memory.limit_mib"
 FILE_COPY = "file copy"
+_GROUP = "'s limit less its use"
 LEARNED = "learned"
 
 # L4T 36.4.7 fails large CUDA allocations with memory free (NVIDIA's issue 5602402, fixed in 36.5). Measured on an Orin
 # Nano with 5.36 GiB free: 1 to 3 GiB work, 4 GiB fail.
 _FAULTY_L4T, _WORKS_BYTES = "36.4.7", 3 * 1024 * MIB
-_WHOLE_BLOCK_BYTES = 4 * MIB  # the largest block that Linux keeps free lists of (order 10)
 _ZRAM_WORTH_A_WORD = 64 * MIB
 _LEARNED_SHARE = 0.1  # from which on the row deserves a word of its own
 _BUFFERS = ("weights", "KV cache", "compute", "draft weights", "draft KV cache", "draft compute")
@@ -43,8 +44,18 @@ def limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tupl
         raise Refused("; ".join(memory.doubts) or "how much memory there is, is not known", f"--set {SET_LIMIT}=N")
     group, most, used = _group(memory, is_unit=_is_unit(device, values))
     if most is not None:
-        bounds.append((max(most - (used or 0) + own_bytes, 0), f"{group}'s limit less its use{own}"))
+        bounds.append((max(most - (used or 0) + own_bytes, 0), f"{group}{_GROUP}{own}"))
     return min(bounds)
+
+
+def is_set(source: str) -> bool:
+    """Whether a limit's source says that somebody has set it: what is free does not move it."""
+    return source.startswith(SET_LIMIT)
+
+
+def is_fixed(source: str) -> bool:
+    """Whether a limit is one that was set, or a control group's: memory that others give back does not raise it."""
+    return is_set(source) or _GROUP in source
 
 
 def _available(device: Device, own_bytes: int, own: str) -> tuple[int, str]:
@@ -124,15 +135,15 @@ def _cuda(device: Device, budget: Budget) -> Iterator[str]:
             f"and the {largest} are one buffer of {mib(size)}: `sync; sudo sysctl -w vm.drop_caches=3` right before "
             "the start helps, L4T 36.5 cures it"
         )
-    if device.jetson is not None and memory.largest_block is not None and memory.largest_block < _WHOLE_BLOCK_BYTES:
+    if device.jetson is not None and memory.fragmented:
         yield (
-            f"memory is fragmented: its largest free block (lfb) is {memory.largest_block // 1024} KiB; if CUDA cannot "
-            "allocate, `sync; sudo sysctl -w vm.drop_caches=3 vm.compact_memory=1` or a reboot helps"
+            f"memory is fragmented: its largest free block (lfb) is {(memory.largest_block or 0) // 1024} KiB; if CUDA "
+            f"cannot allocate, `{COMPACT}` or a reboot helps"
         )
     if FILE_COPY in rows:
         yield (
             f"mapped for CUDA the file lies in memory twice while it is read, {mib(rows[FILE_COPY])} more: "
             "--set load_mode=auto reads it without that copy"
         )
-    if "'s limit less its use" in budget.limit_source:
+    if _GROUP in budget.limit_source:
         yield f"{budget.limit_source}: the plan keeps to it, but a cgroup does not count what CUDA takes on a Jetson"

@@ -441,7 +441,8 @@ BUILD = (
     ),
     Option("build.engine", "str", "A folder of ready binaries to use as they are; auto builds one.", auto=True),
     Option(
-        "build.toolchain", "str", "What compiles: native, or a GNU triplet, with which `orin-deploy build` builds for it.",
+        "build.toolchain", "str",
+        "What compiles: native, or a GNU triplet, with which `orin-deploy build` builds for it.",
         default="native", pattern="native|[a-z0-9_]+-linux-gnu[a-z0-9_]*",
         shape="native, or a triplet such as aarch64-linux-gnu",
     ),
@@ -474,7 +475,8 @@ BUILD = (
         auto=True, low=1, high=1024,
     ),
     Option(
-        "build.extra_targets", "list", "Further programs of the engine; with a test among them its tests are configured.",
+        "build.extra_targets", "list",
+        "Further programs of the engine; with a test among them its tests are configured.",
         pattern="[A-Za-z][A-Za-z0-9_-]*", shape="names of its CMake targets such as llama-perplexity",
     ),
     Option("build.cmake", "map", "Further cmake variables, passed as -DNAME=VALUE."),
@@ -524,7 +526,10 @@ DRAFT = (
     ),
     Option("speculation.workload", "map", "What is served most: a workload's name and its weight."),
     Option("speculation.concurrency", "int", "Requests at once that it must pay for.", default=1, low=1, high=256),
-    Option("speculation.measure_s", "int", "Seconds draft=auto may measure; 0: use records only.", default=180, low=0, high=86400),
+    Option(
+        "speculation.measure_s", "int", "Seconds draft=auto may measure; 0: use records only.", default=180, low=0,
+        high=86400,
+    ),
 )  # fmt: skip
 
 MEMORY = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orin_deploy.errors import Refused
 from orin_deploy.facts.device import Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.relief import Relief, enough, of_device, relief
+from orin_deploy.intent.relief import Relief, enough, of_machine, relief
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Serving, kind_text, mib, total_cells
 from orin_deploy.intent.ways import Largest, Way, largest, ways_to_fit
@@ -62,7 +62,7 @@ def refusal(model: Model, serving: Serving, room: Room, device: Device | None = 
         limit_source=budget.limit_source,
         largest=found,
         ways=ways,
-        reliefs=enough(of_device(device), budget.total_bytes - budget.limit_bytes) if device else (),
+        reliefs=enough(of_machine(room, device), budget.total_bytes - budget.limit_bytes) if device else (),
         frees=relief(model, serving, room, device) if device else (),
     )
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from orin_deploy.facts.device import MIB, Device, Tenant
+from orin_deploy.facts.memory import COMPACT
 from orin_deploy.facts.model import Model
+from orin_deploy.intent.limit import is_fixed
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import Serving
 from orin_deploy.intent.ways import Way, savings
 
 _WORTH_BYTES = 16 * MIB  # less than this is no relief
-_WHOLE_BLOCK_BYTES = 4 * MIB
 
 # What a machine needs to run and to be reached; never named as something to end.
 _NEEDED = re.compile(r"systemd|init\b|dbus|sshd|NetworkManager|wpa_supplicant|dockerd|containerd|orin-deploy")
 
-_COMPACT = "sync; sudo sysctl -w vm.drop_caches=3 vm.compact_memory=1"
 _NO_DESKTOP = "sudo systemctl isolate multi-user.target"
 
 
@@ -37,15 +37,19 @@ class Relief:
 
 
 def relief(model: Model, serving: Serving, room: Room, device: Device) -> tuple[Relief, ...]:
-    """All there is, the cheapest first: what costs nothing, what a smaller setting gives, what somebody has to miss."""
-    free, missed = _free(device), _missed(device)
+    """All there is, the cheapest first: what costs nothing, what a smaller setting gives, what somebody has to miss.
+
+    Where the limit is fixed only the settings help.
+    """
+    free, missed = ((), ()) if is_fixed(room.limit_source) else (_free(device), _missed(device))
     options = (_of_way(way, given) for way, given in savings(model, serving, room) if given >= _WORTH_BYTES)
     return (*free, *options, *missed)
 
 
-def of_device(device: Device) -> tuple[Relief, ...]:
-    """What the machine itself could give, whatever is served; nothing for a board that is not at hand."""
-    return (*_free(device), *_missed(device))
+def of_machine(room: Room, device: Device) -> tuple[Relief, ...]:
+    """What the machine itself could give, whatever is served; nothing for a board that is not at hand, and where the
+    limit is fixed."""
+    return () if is_fixed(room.limit_source) else (*_free(device), *_missed(device))
 
 
 def enough(reliefs: Sequence[Relief], missing_bytes: int, most: int = 3) -> tuple[Relief, ...]:
@@ -66,9 +70,8 @@ def _free(device: Device) -> Iterator[Relief]:
         return
     if memory.hugepages_free >= _WORTH_BYTES:
         yield Relief("no huge pages set aside", memory.hugepages_free, "sudo sysctl vm.nr_hugepages=0")
-    fragmented = memory.largest_block is not None and memory.largest_block < _WHOLE_BLOCK_BYTES
-    if device.jetson is not None and fragmented:
-        yield Relief("the page cache dropped and memory compacted: larger free blocks, not more memory", 0, _COMPACT)
+    if device.jetson is not None and memory.fragmented:
+        yield Relief("the page cache dropped and memory compacted: larger free blocks, not more memory", 0, COMPACT)
 
 
 def _missed(device: Device) -> Iterator[Relief]:

@@ -68,7 +68,7 @@ def choose_build(device: Device, values: Mapping[str, Setting], data: str) -> Bu
     if (triplet := cross.triplet(values)) is not None:
         raise Refused(
             f"build.toolchain {triplet} is for another machine, and a deployment builds where it runs",
-            "orin-deploy build --output engine.tar.zst makes the engine; on its board: --set build.engine=FOLDER",
+            "orin-deploy build --output engine.tar.gz makes the engine; on its board: --set build.engine=FOLDER",
         )
     toolkit = _toolkit(device)[0]
     module = device.jetson.module if device.jetson else None

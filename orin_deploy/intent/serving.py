@@ -90,6 +90,11 @@ def total_cells(model: Model, serving: Serving) -> int:
     return each * serving.slots
 
 
+def batch_tokens(model: Model, serving: Serving) -> int:
+    """Tokens of the largest batch: no more than the context holds (llama-context.cpp, n_batch)."""
+    return min(serving.ctx_size or model.n_ctx_train, serving.batch_size)
+
+
 def padded(cells: int) -> int:
     """A number of cells as the engine rounds it."""
     return -(-cells // STEP) * STEP

@@ -9,11 +9,10 @@ from orin_deploy.intent import options
 from orin_deploy.intent.option_table import GONE, RENAMED, Old, Option
 from orin_deploy.intent.translate_commands import of_mask
 from orin_deploy.intent.translate_reading import FLAGS_OFF, FLAGS_ON, NAMES_OFF, NAMES_ON, Reading, plain
-from orin_deploy.intent.translate_values import BOOLEAN_WORDS
+from orin_deploy.intent.translate_values import BOOLEAN_WORDS, TRUE_WORDS
 
 _SUBCOMMANDS = frozenset({"serve", "server", "run", "cli", "chat", "completion"})
 _BUILDS_OF_OTHERS = re.compile(r"vllm|sglang|ollama")
-_TRUE = ("on", "true", "1", "yes")
 
 
 def of_arguments(reading: Reading, program: str, args: tuple[str, ...]) -> None:
@@ -125,7 +124,7 @@ def _take(reading: Reading, row: Option, value: str | None, word: str, *, negati
         _take_owned(reading, row, value, word)
         return
     if row.form in ("pair", "bare") and row.section == "server":
-        on = value is None or value.lower() in _TRUE
+        on = value is None or value.lower() in TRUE_WORDS
         if value is not None and value.lower() not in BOOLEAN_WORDS:
             reading.set(row.key, value, word)  # which says what is allowed
         else:

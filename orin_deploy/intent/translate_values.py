@@ -8,6 +8,7 @@ from orin_deploy.intent.option_table import LAYERS, Option
 
 _BOOLEANS = {"1": "on", "true": "on", "yes": "on", "0": "off", "false": "off", "no": "off"}
 BOOLEAN_WORDS = frozenset({*_BOOLEANS, "on", "off"})
+TRUE_WORDS = frozenset({"on", *(word for word, value in _BOOLEANS.items() if value == "on")})
 # What -1, 0 or a number beyond any model meant, by key.
 _ALL_LAYERS = "all the layers there are is what it meant"
 _TO_FIT = "the model's own context was meant; auto is as much of it as fits"

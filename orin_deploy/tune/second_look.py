@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from orin_deploy.facts.draft import BY_MODEL
 from orin_deploy.intent.measured import Candidate, Decision
 from orin_deploy.intent.speculation import by_decision
-from orin_deploy.intent.speculation.kinds import n_max_key
+from orin_deploy.intent.speculation.kinds import n_max_key, n_min_key
 from orin_deploy.intent.speculation_choice import NONE
 from orin_deploy.observe.bench import Agenda, Comparison, verify_cost
 from orin_deploy.tune.length import Drafts, Numbers, drafts, numbers
@@ -38,9 +38,13 @@ def second_look(work: Work, winner: Candidate, found: Comparison, agenda: Agenda
     key = n_max_key(winner.kind)
     if key is None or work.values[key].value is not None or work.left < 2 * LEAST_S:
         return None
+    usual = work.planned(winner).spec.draft
     best = _numbers(work, winner, found, agenda, key)
-    told = {} if best is None else by_decision(_decision(winner, best), work.values)
-    if best is None or not told or work.left < LEAST_S:
+    if best is None or usual is None:
+        return None
+    told = by_decision(_decision(winner, best), work.values)
+    as_it_was = {key: usual.n_max, n_min_key(winner.kind): usual.n_min}
+    if all(setting.value == as_it_was.get(name) for name, setting in told.items()) or work.left < LEAST_S:
         return None
     plain = arm(winner)
     sets = tuple((each, str(setting.value)) for each, setting in told.items())
@@ -57,11 +61,10 @@ def _decision(winner: Candidate, best: Numbers) -> Decision:
 
 
 def _numbers(work: Work, winner: Candidate, found: Comparison, agenda: Agenda, key: str) -> Numbers | None:
-    """The winner's best numbers by the cost of verifying; None where they are as they were, or nothing tells them."""
+    """The winner's best numbers by the cost of verifying; None where nothing tells them."""
     by_model = winner.kind in BY_MODEL
-    planned = work.planned(winner).spec.draft
     made = _drafts(found, winner, agenda)
-    if made is None or planned is None:
+    if made is None:
         return None
     if by_model and made.shares[-1] > _GOES_ON and len(made.shares) < _LONGEST:
         plain = arm(winner)
@@ -73,10 +76,7 @@ def _numbers(work: Work, winner: Candidate, found: Comparison, agenda: Agenda, k
     longest = len(made.shares)
     reach = min(work.clients * (longest + 1) - 1, _LONGEST_PASS)
     cost = verify_cost(work.host, work.request, work.now, reach, seconds, work.tell)
-    best = numbers(winner.kind, made, cost, by_model=by_model, longest=longest, clients=work.clients)
-    if best is None or (best.n_max == planned.n_max and best.n_min is None and best.p_min is None):
-        return None
-    return best
+    return numbers(winner.kind, made, cost, by_model=by_model, longest=longest, clients=work.clients)
 
 
 def _drafts(found: Comparison, winner: Candidate, agenda: Agenda) -> Drafts | None:

@@ -14,6 +14,12 @@ from typing import Any
 
 import pytest
 
+from orin_deploy.host import Host
+from orin_deploy.intent.measured import Candidate
+from orin_deploy.intent.request import Request
+from orin_deploy.observe.bench import Agenda, cases, workload
+from orin_deploy.tune.second_look import second_look
+from orin_deploy.tune.work import Work, arm
 from tests.engine.command import Command, command
 from tests.engine.test_bench_engine import processes
 from tests.engine.test_speculation_engine import stranger
@@ -21,7 +27,6 @@ from tests.engine.test_speculation_engine import stranger
 pytestmark = pytest.mark.engine
 
 AUTO = ("--draft", "auto", "--set", "ctx_size=4096")
-WON = "times none"
 
 
 @pytest.fixture
@@ -140,3 +145,25 @@ def test_ctrl_c_while_measuring_leaves_nothing_behind_and_the_next_up_goes_on(or
     assert not (orin.home / "decisions.json").exists()
     done = orin.up(*AUTO, *mix("copy", seconds=0), "--json")
     assert done.code == 0, done.err
+
+
+def test_a_second_look_races_what_the_measured_costs_promise(orin: Command) -> None:
+    """ngram-mod drafts 48 tokens at least by default; what copying and verifying cost here says otherwise."""
+    assert orin.up("--set", "ctx_size=4096").code == 0
+    assert orin("down").code == 0
+    sets = (("build.engine", str(orin.engine)), ("ctx_size", "4096"), ("speculation.workload.copy", "1"))
+    host = Host(environ=orin.environ())
+    work = Work(host, Request("host", str(orin.model), sets=sets, draft="auto"), "test", 70.0, lambda share, text: None)
+    chosen = workload.choose(workload.shipped(work.now.search), ("copy",))
+    agenda = Agenda(chosen, cases(chosen), 20.0)
+    winner = Candidate("ngram-mod")
+    found = work.race((arm(Candidate("none")), arm(winner)), agenda, 20.0)
+    better = second_look(work, winner, found, agenda, gain=0.0)
+    assert not processes(orin.home)
+    raced = [record for record in records(orin) if "with" in record["arms"][-1]]
+    if better is None:
+        assert all(record["decision"]["arm"] == "none" for record in raced), "nothing that wins is thrown away"
+        return
+    assert raced[-1]["record"] == better.record
+    assert 1 <= (better.numbers.n_min or 1) <= better.numbers.n_max <= 64
+    assert better.verdict.arm == f"ngram-mod with {better.numbers.n_max} tokens"

@@ -108,7 +108,7 @@ def share(engine: Path | None, model: Path | None) -> None:
         shutil.copytree(where.REPO / name, place, ignore=shutil.ignore_patterns("__pycache__", "test_*"))
     for name in ("tests/__init__.py", "tests/lab/__init__.py"):
         shutil.copy2(where.REPO / name, folder / "source" / name)
-    for name, path in (("engine.tar.zst", engine), ("model.gguf", model)):
+    for name, path in (("engine.tar.gz", engine), ("model.gguf", model)):
         if path is not None and (not (folder / name).exists() or not os.path.samefile(folder / name, path)):
             (folder / name).unlink(missing_ok=True)
             shutil.copy2(path, folder / name)

@@ -18,7 +18,10 @@ SERVER, DRAFT = f"orin-deploy-{NAME}.service", f"orin-deploy-{NAME}@draft.servic
 
 # A model of one layer: what it says is nonsense, and quick. The real one is served once.
 TINY = f"--profile {NAME} --no-power --model /opt/tiny.gguf"
-REAL = f"--profile {NAME} --no-power --draft /opt/tiny.gguf --set placement.draft=process --set spec_draft_n_max=1"
+REAL = (
+    f"--profile {NAME} --no-power --draft /opt/tiny.gguf --set placement.draft=process "
+    "--set placement.draft_cpus=4-5 --set spec_draft_n_max=1"
+)
 
 
 @dataclass

@@ -16,7 +16,7 @@ MODEL = "smollm2-135m"
 
 
 def archive() -> Path:
-    return where.home() / "engine.tar.zst"
+    return where.home() / "engine.tar.gz"
 
 
 def model() -> Path:

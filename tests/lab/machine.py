@@ -101,15 +101,22 @@ class Board:
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
             self._gone(60)
-        sh(("rm", "-f", self.folder / "ssh.socket"))
+        self._hang_up()
 
     def down(self) -> None:
         if self.pid() is None:
             return
         self.ssh("systemctl poweroff", check=False, timeout=60)
-        if not self._gone(120):
+        if not self._gone(240):
             self.cut()
-        sh(("rm", "-f", self.folder / "ssh.socket"))
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End the ssh that keeps the connection; it would wait minutes for a board that is off."""
+        socket_file = self.folder / "ssh.socket"
+        if socket_file.exists():
+            subprocess.run((*self.shell()[:-1], "-O", "exit", "root@127.0.0.1"), capture_output=True)
+            socket_file.unlink(missing_ok=True)
 
     def _gone(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds

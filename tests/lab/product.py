@@ -61,7 +61,7 @@ def install(board: Board) -> None:
         f"set -e; python3 -m venv --without-pip {VENV}; "
         f"{pip} {VENV}/bin/python -m pip install -q --no-index --find-links /opt/lab/wheels orin-deploy; "
         f"mkdir -p {ENGINE} /etc/orin-deploy/profiles; "
-        f"tar -xf /opt/lab/engine.tar.zst -C {ENGINE} --strip-components=1; "
+        f"tar -xf /opt/lab/engine.tar.gz -C {ENGINE} --strip-components=1; "
         f"printf %s {shlex.quote(text)} > /etc/orin-deploy/profiles/{NAME}.yaml; "
         f"{ENGINE}/llama-quantize --allow-requantize --prune-layers {','.join(map(str, range(1, 29)))} "
         "/opt/lab/model.gguf /opt/tiny.gguf COPY; sync",

@@ -17,15 +17,15 @@ from orin_deploy.errors import UsageError
 from orin_deploy.intent import profile
 from orin_deploy.intent.request import Request
 from orin_deploy.observe.bench import arms, record, workload
-from orin_deploy.observe.bench.agenda import Agenda, answer_tokens, cases, everything, fitting, schedule
+from orin_deploy.observe.bench.agenda import Agenda, answer_tokens, cases, schedule, within_slots
 from orin_deploy.observe.bench.arms import Arm
 from orin_deploy.observe.bench.comparison import compare
 from orin_deploy.observe.bench.conditions import COMPARED, comparable
 from orin_deploy.observe.bench.intervals import FEWEST_TURNS, MOST_TURNS
 from orin_deploy.observe.bench.outputs import first_difference
-from orin_deploy.observe.bench.sample import Case, Counts, rejected
+from orin_deploy.observe.bench.sample import GREEDY, LONG, OWN_SAMPLING, SHORT, Case, Counts, rejected
 from orin_deploy.observe.bench.server import parse_counts
-from orin_deploy.observe.bench.verification import Cost, best_length, lengths, pass_ms
+from orin_deploy.observe.bench.verification import Cost, lengths, pass_ms
 from orin_deploy.observe.bench.watch import Busy, Moment, busy, others_cpus, slowed
 from orin_deploy.observe.telemetry import Sample as Telemetry
 from tests.unit.bench_samples import answer, sample
@@ -175,17 +175,17 @@ def test_a_faulty_workload_names_its_fault(tmp_path: Path) -> None:
 
 
 def test_the_whole_matrix() -> None:
-    found = everything(SHIPPED)
+    found = cases(SHIPPED, ("en", "zh"), (GREEDY, OWN_SAMPLING), (SHORT, LONG), (1, 2, 4))
     assert len(found) == len(set(found)) == 6 * 2 * 2 * 2 * 3
 
 
 def test_more_clients_than_slots_are_left_out_and_said() -> None:
     wanted = Agenda(SHIPPED, cases(SHIPPED, clients=(1, 2, 4)), 60)
-    left, notes = fitting(wanted, 2)
+    left, notes = within_slots(wanted, 2)
     assert {case.clients for case in left.cases} == {1, 2}
     assert "--set parallel=4" in notes[0]
     with pytest.raises(UsageError, match="4 clients"):
-        fitting(Agenda(SHIPPED, cases(SHIPPED, clients=(4,)), 60), 2)
+        within_slots(Agenda(SHIPPED, cases(SHIPPED, clients=(4,)), 60), 2)
 
 
 @given(st.integers(2, 5), st.booleans())
@@ -377,15 +377,6 @@ def test_every_stop_leaves_a_curve_that_reaches_to_the_end(longest: int) -> None
     assert order[:2] == (0, longest)
     assert len(set(order)) == len(order)
     assert set(order) >= set(range(min(longest, 8) + 1))
-
-
-def test_the_best_draft_length() -> None:
-    flat, steep = Cost({0: 10.0, 8: 12.0}), Cost({0: 10.0, 8: 90.0})
-    accepted = [0.8 ** (at + 1) for at in range(8)]
-    assert best_length(flat, accepted, 8)[0] == 8
-    assert best_length(steep, accepted, 8) == (0, 1.0)
-    assert best_length(flat, accepted, 8, draft_ms=2.0)[0] < 8
-    assert best_length(flat, [0.0] * 8, 8) == (0, 1.0)
 
 
 # The verb, without a server.

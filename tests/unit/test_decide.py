@@ -287,7 +287,7 @@ def test_the_key_tells_apart_what_matters_and_nothing_else() -> None:
     plain = key()
     assert (plain.board, plain.power) == ("p3701-0004", "MAXN, clocks pinned")
     assert plain.draft == "minicpm5-2b-dspark"
-    for same in ("port=9000", "alias=x", "service.start_timeout_s=9", "ctx_size=8192", "speculation.measure_s=0"):
+    for same in ("port=9000", "placement.draft_port=9001", "alias=x", "ctx_size=8192", "speculation.measure_s=0"):
         assert key(same) == plain, same
     for other in (
         "parallel=2", "cache_type_k=q8_0", "threads=2", "spec_draft_n_max=4", "ctx_size=2048", "power.mode=keep",

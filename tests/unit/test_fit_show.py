@@ -76,6 +76,11 @@ COMMANDS = {
     "another name": ("up --set c=9", {"ctx_size": "1"}, "up --set ctx_size=1"),
     "a draft": ("up --draft m.gguf --json", {"--draft": "none"}, "up --draft none"),
     "a draft in one word": ("up --draft=m.gguf", {"--draft": "none"}, "up --draft none"),
+    "a draft by the server's options": (
+        "up --set spec_type=draft-simple --set spec_draft_model=m.gguf",
+        {"--draft": "none"},
+        "up --draft none",
+    ),
     "the draft stays": ("up --draft auto", {"cache_ram": "0"}, "up --draft auto --set cache_ram=0"),
     "spaces": ("up --model 'a b'", {"cache_ram": "0"}, "up --model 'a b' --set cache_ram=0"),
 }

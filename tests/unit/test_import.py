@@ -376,6 +376,13 @@ def test_the_verb_as_json_by_file_by_pipe_and_unquoted(tmp_path: Path) -> None:
         assert document["notes"] == []
 
 
+@pytest.mark.parametrize("file", ["no-such-file", "."])
+def test_a_file_that_cannot_be_read_is_named(file: str) -> None:
+    done = run("--file", file)
+    assert done.returncode == 2
+    assert f"{file} cannot be read" in done.stderr
+
+
 @pytest.mark.parametrize("words", [["hello world"], [""], [], ["--frobnicate 2"], ["a", "--file", "b"]])
 def test_a_text_that_says_nothing_is_an_error_of_usage(words: list[str]) -> None:
     done = run(*words)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orin_deploy.facts.device import MIB, Device, Memory, Tenant
-from orin_deploy.intent.relief import Relief, enough, of_device, relief
+from orin_deploy.intent.relief import Relief, enough, of_machine, relief
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import Serving
 from tests.specs import make_device
@@ -32,7 +32,7 @@ TENANTS = (
 
 
 def test_everything_that_can_be_had_back_with_its_size_and_command() -> None:
-    found = of_device(device(TENANTS, hugepages_total=GIB, hugepages_free=GIB))
+    found = of_machine(ROOM, device(TENANTS, hugepages_total=GIB, hugepages_free=GIB))
     assert [(each.bytes // MIB, each.command) for each in found] == [
         (1024, "sudo sysctl vm.nr_hugepages=0"),
         (700, "sudo systemctl isolate multi-user.target"),
@@ -46,7 +46,7 @@ def test_everything_that_can_be_had_back_with_its_size_and_command() -> None:
 
 def test_dropping_caches_is_named_only_where_it_helps() -> None:
     def dropping(here: Device) -> list[Relief]:
-        return [each for each in of_device(here) if "drop_caches" in each.command]
+        return [each for each in of_machine(ROOM, here) if "drop_caches" in each.command]
 
     assert [each.bytes for each in dropping(device(l4t="36.4.4", largest_block=MIB))] == [0]
     assert dropping(device(l4t="36.4.4", largest_block=4 * MIB)) == []
@@ -54,7 +54,7 @@ def test_dropping_caches_is_named_only_where_it_helps() -> None:
 
 
 def test_nothing_is_to_be_had_on_a_board_that_is_not_at_hand() -> None:
-    assert of_device(replace(device(TENANTS, hugepages_free=GIB), assumed="profile nano8")) == ()
+    assert of_machine(ROOM, replace(device(TENANTS, hugepages_free=GIB), assumed="profile nano8")) == ()
 
 
 SERVINGS = st.builds(
@@ -81,7 +81,7 @@ def typed(serving: Serving, command: str) -> Serving:
 def test_settings_stand_between_what_costs_nothing_and_what_somebody_misses(serving: Serving) -> None:
     found = relief(MINICPM5, serving, ROOM, device(TENANTS, hugepages_free=GIB))
     settings = [each for each in found if each.command.startswith(("--set", "--draft"))]
-    assert found == (*found[:1], *settings, *of_device(device(TENANTS)))
+    assert found == (*found[:1], *settings, *of_machine(ROOM, device(TENANTS)))
     total = ROOM.budget(MINICPM5, serving).total_bytes
     for each in settings:
         assert each.bytes == total - ROOM.budget(MINICPM5, typed(serving, each.command)).total_bytes >= 16 * MIB
@@ -89,6 +89,14 @@ def test_settings_stand_between_what_costs_nothing_and_what_somebody_misses(serv
         assert any("cache_ram=" in each.command for each in settings)
     if serving.ctx_size > 30_000 and serving.cache_type_k == "f16":
         assert any("cache_type_k=q8_0" in each.command for each in settings)
+
+
+@pytest.mark.parametrize("source", ["memory.limit_mib (--set)", "system.slice's limit less its use"])
+def test_where_the_limit_is_fixed_only_the_settings_help(source: str) -> None:
+    fixed, serving, here = replace(ROOM, limit_source=source), Serving(32_768), device(TENANTS, hugepages_free=GIB)
+    found = relief(MINICPM5, serving, fixed, here)
+    assert found == tuple(each for each in relief(MINICPM5, serving, ROOM, here) if each.command.startswith("--"))
+    assert of_machine(fixed, here) == ()
 
 
 @given(st.lists(st.integers(0, 4096), max_size=8), st.integers(1, 8192))
@@ -114,4 +122,4 @@ def test_the_first_that_is_enough_by_itself_is_taken() -> None:
 
 @pytest.mark.parametrize("memory", [Memory(0, 0, 0), Memory(1, 1, 1)])
 def test_a_machine_that_tells_nothing_frees_nothing(memory: Memory) -> None:
-    assert of_device(replace(make_device(), memory=memory)) == ()
+    assert of_machine(ROOM, replace(make_device(), memory=memory)) == ()

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.compute.arena import CPU_ALIGNMENT, CUDA_ALIGNMENT, reserve
+from orin_deploy.facts.tensors import CPU_ALIGNMENT, CUDA_ALIGNMENT
+from orin_deploy.intent.compute.arena import reserve
 from orin_deploy.intent.compute.batch import Batch, ComputeBytes
 from orin_deploy.intent.compute.decoder import build_decoder
 from orin_deploy.intent.compute.drafts import build_dflash, build_eagle3, build_predictor, replays

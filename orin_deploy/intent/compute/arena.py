@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect, insort
 
+from orin_deploy.facts.tensors import CPU_ALIGNMENT, CUDA_ALIGNMENT
 from orin_deploy.intent.compute.graph import Graph, Tensor
-
-CPU_ALIGNMENT, CUDA_ALIGNMENT = 32, 128
 
 
 class Arena:

@@ -13,17 +13,17 @@ _WEIGHTED_BEFORE = "llama4"
 def feed_forward(at: Context, block: Block, normed: Tensor) -> Tensor:
     """The dense or the expert network of a block, shared experts added."""
     if block.experts is None:
-        return dense(at, block.up or at.model.n_ff, block.ff or at.model.n_ff, normed, _gated(at, block, ""))
+        return dense(at, block.up or at.model.n_ff, block.ff or at.model.n_ff, normed, _gated(block, ""))
     out = mixture(at, block, block.experts, normed)
     if not block.experts.shared:
         return out
-    shared = dense(at, block.experts.shared, block.experts.shared, normed, _gated(at, block, "_shexp"))
+    shared = dense(at, block.experts.shared, block.experts.shared, normed, _gated(block, "_shexp"))
     if "ffn_gate_inp_shexp.weight" in block.parts:
         shared = at.graph.like(shared, at.graph.like(at.graph.matmul(1, normed)))
     return at.graph.like(out, shared)
 
 
-def _gated(at: Context, block: Block, kind: str) -> bool:
+def _gated(block: Block, kind: str) -> bool:
     return not block.parts or f"ffn_gate{kind}.weight" in block.parts
 
 

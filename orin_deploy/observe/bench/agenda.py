@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from orin_deploy.errors import UsageError
 from orin_deploy.observe.bench.intervals import FEWEST_TURNS, MOST_TURNS
-from orin_deploy.observe.bench.sample import GREEDY, LONG, OWN_SAMPLING, SHORT, Case
+from orin_deploy.observe.bench.sample import GREEDY, LONG, SHORT, Case
 from orin_deploy.observe.bench.workload import OWN, Workload
 
 SHORT_CTX = 4096
@@ -75,12 +75,7 @@ def cases(
     )
 
 
-def everything(workloads: Sequence[Workload]) -> tuple[Case, ...]:
-    """The whole matrix: both languages, both samplings, both contexts, 1, 2 and 4 clients."""
-    return cases(workloads, ("en", "zh"), (GREEDY, OWN_SAMPLING), (SHORT, LONG), (1, 2, 4))
-
-
-def fitting(agenda: Agenda, slots: int) -> tuple[Agenda, tuple[str, ...]]:
+def within_slots(agenda: Agenda, slots: int) -> tuple[Agenda, tuple[str, ...]]:
     """The agenda with the cases that so many slots can serve at once, and what is to be said of it.
 
     Raises UsageError when no case is left."""

@@ -9,8 +9,9 @@ from orin_deploy.errors import UsageError
 from orin_deploy.intent import options
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.speculation import KINDS
+from orin_deploy.intent.speculation_choice import NONE as NONE
 
-NONE, DRAFT, DEPLOYED = "none", "draft", "deployed"
+DRAFT, DEPLOYED = "draft", "deployed"
 _CHOOSE = ("spec_type", "spec_draft_model", "spec_default", "placement.draft", "placement.draft_cpus")
 _EXAMPLE = "as in --compare none,ngram-map-k4v,draft or none,long:spec_draft_n_max=8"
 

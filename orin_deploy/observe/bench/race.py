@@ -14,7 +14,7 @@ from orin_deploy.host import Host, Progress
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.spec import Spec
 from orin_deploy.observe.bench import intervals
-from orin_deploy.observe.bench.agenda import SHORT_CTX, Agenda, answer_tokens, fitting, schedule
+from orin_deploy.observe.bench.agenda import SHORT_CTX, Agenda, answer_tokens, schedule, within_slots
 from orin_deploy.observe.bench.arms import Arm
 from orin_deploy.observe.bench.comparison import Comparison, compare, comparisons, rivals, speeds
 from orin_deploy.observe.bench.conditions import conditions
@@ -37,7 +37,7 @@ def race(
     """
     began = host.monotonic()
     field = plan_field(host, request, now, arms, agenda, progress)
-    agenda, notes = fitting(agenda, field.slots)
+    agenda, notes = within_slots(agenda, field.slots)
     with Watch(host) as watch, ExitStack() as stack:
         pool = _Pool(host, field, stack, progress)
         return _Race(host, field, agenda, pool.get, watch, progress, began, len(arms)).run(notes)
@@ -47,7 +47,7 @@ def measure_running(host: Host, spec: Spec, agenda: Agenda, progress: Progress) 
     """Measure the deployment that runs, as it runs; the one arm has the deployment's name."""
     server = Server(host, spec.name, spec)
     field = Field({spec.name: spec}, together=True, left_out={})
-    agenda, notes = fitting(agenda, field.slots)
+    agenda, notes = within_slots(agenda, field.slots)
     with Watch(host) as watch:
         return _Race(host, field, agenda, lambda arm: server, watch, progress, host.monotonic()).run(notes)
 

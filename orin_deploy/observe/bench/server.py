@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from orin_deploy.actions import Remove, Write
 from orin_deploy.deploy import verify
@@ -71,9 +70,8 @@ class Server:
 
     def speculates(self) -> bool:
         """Whether each slot does, by the server's own word."""
-        reply = self.host.http("GET", f"{self.endpoint}/slots", headers=self.headers, timeout_s=_TIMEOUT_S)
-        slots: Any = reply.json() if reply is not None and reply.status == 200 else None
-        return isinstance(slots, list) and bool(slots) and all(slot.get("speculative") for slot in slots)
+        slots = service.slots(self.host, self.spec)
+        return bool(slots) and all(slot.get("speculative") for slot in slots or ())
 
     def log(self) -> tuple[str, ...]:
         text = self.host.read(self.spec.service.log) or ""

@@ -123,18 +123,3 @@ def _plain(request: Request) -> Request:
 def _agenda() -> Agenda:
     workload = Workload("verify", "", _TOKENS, {"en": Text("", {})})
     return Agenda((workload,), cases((workload,)), 0.0)
-
-
-def best_length(cost: Cost, accepted: Sequence[float], longest: int, draft_ms: float = 0.0) -> tuple[int, float]:
-    """The draft length with the most tokens per second, and its gain over none, by the measured cost.
-
-    `accepted[i]` is the share of verifications that accept the token at position i (and so all before it); `draft_ms`
-    is what drafting one token costs. Length 0, gain 1 where nothing helps.
-    """
-    plain = cost(0)
-    gains = {0: 1.0}
-    for k in range(1, longest + 1):
-        yields = 1 + sum(accepted[:k])
-        gains[k] = yields * plain / (cost(k) + k * draft_ms)
-    best = max(gains, key=lambda k: (gains[k], -k))
-    return best, gains[best]

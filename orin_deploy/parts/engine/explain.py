@@ -18,7 +18,8 @@ def explain(error: CommandFailed) -> OrinError:
     if message is None and error.returncode in _KILLED:
         message, hint = causes.KILLED.message, causes.KILLED.hint
     program = Path(error.argv[0]).name
-    if {f"{asker.__name__.rpartition('.')[2]}.py" for asker in (probe, readelf)} & {Path(word).name for word in error.argv[:2]}:
+    askers = {f"{module.__name__.rpartition('.')[2]}.py" for module in (probe, readelf)}
+    if askers & {Path(word).name for word in error.argv[:2]}:
         message = "the build is not what was asked for: " + "; ".join(error.tail[-4:])
     told = message or f"{program} failed with exit code {error.returncode}"
     if first and first not in told:
