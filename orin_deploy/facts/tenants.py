@@ -142,7 +142,7 @@ def _processes(machine: Machine, clients: Mapping[int, tuple[str, int]], *, look
         seen.add(int(number))
         yield Process(
             pid=int(number),
-            name=machine.read(f"/proc/{number}/comm") or (gpu[0] if gpu else "?"),
+            name=_name(machine, number) or (gpu[0] if gpu else "?"),
             own_bytes=own,
             cgroup=machine.read(f"/proc/{number}/cgroup") or "",
             gpu_bytes=gpu[1] if gpu else 0 if clients else None,
@@ -158,6 +158,15 @@ def _numbers(machine: Machine) -> list[str]:
         return [name for name in os.listdir(machine.path("/proc")) if name.isdecimal()]
     except OSError:
         return []
+
+
+def _name(machine: Machine, number: str) -> str | None:
+    """The program's name; a Python that runs orin-deploy, as each supervisor does, goes by that and is not ended."""
+    name = machine.read(f"/proc/{number}/comm")
+    if name is None or not name.startswith("python"):
+        return name
+    command = machine.read_bytes(f"/proc/{number}/cmdline", 4096) or b""
+    return "orin-deploy" if re.search(rb"\0-m\0orin_deploy\b", command) else name
 
 
 def _own_pages(machine: Machine, number: str) -> int:

@@ -133,6 +133,7 @@ def resolve(
         ),
         draft=draft,
         left_out=drafted.left_out,
+        no_draft=drafted.no_draft,
         decision=around.decision,
         to_measure=drafted.to_measure,
         power=powered,

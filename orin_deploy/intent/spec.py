@@ -197,6 +197,7 @@ class Spec:
     warnings: tuple[str, ...] = ()
     draft: Draft | None = None
     left_out: LeftOut | None = None
+    no_draft: str | None = None  # why there is none, where one was wished for that need not be
     decision: Decision | None = None  # what draft=auto goes by
     to_measure: ToMeasure | None = None  # what draft=auto has no record of
     power: Power | None = None  # None where there is nothing to set: no Jetson

@@ -109,7 +109,7 @@ def _prepare(work: Work, each: Candidate) -> None:
     """Fetch what a candidate needs; raises OrinError where the deployment has no room for it, or it cannot be."""
     planned = work.planned(each)
     if planned.spec.draft is None:
-        raise OrinError(next((text for text in planned.spec.warnings if "left out" in text), "it cannot be planned"))
+        raise OrinError(planned.spec.no_draft or "it cannot be planned")
     for step in planned.steps_of(weights.NAME):
         for action in step.actions:
             work.host.do(action, work.progress)

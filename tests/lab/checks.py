@@ -20,7 +20,7 @@ SERVER, DRAFT = f"orin-deploy-{NAME}.service", f"orin-deploy-{NAME}@draft.servic
 TINY = f"--profile {NAME} --no-power --model /opt/tiny.gguf"
 REAL = (
     f"--profile {NAME} --no-power --draft /opt/tiny.gguf --set placement.draft=process "
-    "--set placement.draft_cpus=4-5 --set spec_draft_n_max=1"
+    "--set placement.draft_cpus=4 --set spec_draft_n_max=1"
 )
 
 

@@ -215,6 +215,8 @@ def test_rows_of_a_gpu() -> None:
     budget = estimate(tied, Serving(ctx_size=4096, gpu=True))
     assert row(budget, "weights") == tied.tensor_bytes + 1000
     assert {"CUDA context", "staging"} <= {each.name for each in budget.rows}
+    direct = estimate(tied, Serving(ctx_size=4096, gpu=True, load_mode="dio"))
+    assert (row(budget, "staging"), row(direct, "staging")) == (4 * MIB, 256 * MIB)  # four buffers of 1 or 64 MiB
     assert row(budget, "compute") > row(estimate(tied, Serving(ctx_size=4096)), "compute")
 
 

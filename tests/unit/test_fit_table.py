@@ -61,6 +61,7 @@ def test_cells_are_the_budgets_and_the_largest_is_the_largest(model: Model, serv
             continue
         assert room.budget(model, served(serving, most, most.context)).fits
         assert most.context <= model.n_ctx_train
+        assert most.context % STEP == 0 or most.context == model.n_ctx_train
         more = min(most.context // STEP * STEP + STEP, model.n_ctx_train)
         assert more == most.context or not room.budget(model, served(serving, most, more)).fits
     best = table.recommended

@@ -43,7 +43,9 @@ _SETTING = re.compile(
     r"default|--set|profile \w+( \(_shared/\w+\))?|fitted to memory(: all the model was trained for)?"
     r"|placement: (every usable CPU|\d+ left to the system|placement\.cpus \(--set\))|build\.cuda|the model's name"
 )
-_ROW = re.compile(r"the catalogue's file size.*|(formula|upstream|measured|assumed): .+|left to the system")
+_ROW = re.compile(
+    r"the catalogue's file size.*|(formula|upstream|measured here|assumed)( \([^()]+\))?: .+|left to the system"
+)
 _LIMIT = re.compile(r"MemAvailable|MemTotal less idle use \(profile \w+\)")
 
 

@@ -76,7 +76,7 @@ def test_any_bytes_are_read_or_refused(raw: bytes | str) -> None:
 def test_every_profile_that_ships_is_sound() -> None:
     assert [name for name, _ in names(SEARCH)] == sorted([*BOARDS, "host"])
     for path in (*SEARCH[0].glob("*.yaml"), *SEARCH[0].glob("*/*.yaml")):
-        assert check(path) == []
+        assert path.parent.name == "workloads" or check(path) == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from orin_deploy.facts import tenants
 from orin_deploy.facts.device import MIB, Tenant
 from orin_deploy.facts.tenants import Process
 from orin_deploy.host.machine import Machine
+from orin_deploy.intent.relief import of_machine
+from orin_deploy.intent.room import Room
+from tests.specs import make_device
 
 PAGE = 4096
 DOCKER = "0::/system.slice/docker-" + "3f" * 32 + ".scope\n"
@@ -155,3 +159,22 @@ def test_it_costs_little(tmp_path: Path) -> None:
     began = time.process_time()
     tenants.read(machine)
     assert time.process_time() - began < 0.25  # 12 ms on an idle x86 machine
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (b"/x/bin/python3\0-m\0orin_deploy.host.supervise\0/x/launch.json\0", "orin-deploy"),
+        (b"python3\0-m\0orin_deploy\0up\0", "orin-deploy"),
+        (b"python3\0serve.py\0-m\0model\0", "python3"),
+        (b"", "python3"),
+    ],
+)
+def test_our_own_supervisors_are_told_from_other_pythons(tmp_path: Path, command: bytes, name: str) -> None:
+    """Their tenant is named as what is never to be ended: without its supervisor a deployment is nobody's."""
+    machine = board(tmp_path, {5: ("python3", 90, "0::/a\n")})
+    (tmp_path / "proc/5/cmdline").write_bytes(command)
+    (found,) = tenants.read(machine)[0]
+    assert found.name == name
+    ended = [each.command for each in of_machine(Room(0, "MemAvailable"), replace(make_device(), tenants=(found,)))]
+    assert ended == ([] if name == "orin-deploy" else ["kill 5"])

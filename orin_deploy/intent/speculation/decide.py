@@ -40,13 +40,14 @@ class Asked:
 @dataclass(frozen=True)
 class Decided:
     """How tokens are drafted, the server's options that say so, what else is to be said of it; `to_measure` is set
-    where that is measured first."""
+    where that is measured first, `no_draft` says why an optional draft is not there."""
 
     draft: Draft | None
     options: dict[str, Setting]
     warnings: tuple[str, ...] = ()
     left_out: LeftOut | None = None
     to_measure: ToMeasure | None = None
+    no_draft: str | None = None
 
 
 def decide(
@@ -69,16 +70,17 @@ def decide(
         ways = candidates(target, weights, asked.model, help_text, values)
         return _open(asked, off, ways, _not_a_candidate(asked, target, weights, values), values)
     if not (wish.kinds or wish.model):
-        return Decided(None, off, ("draft=optional: there is no draft for this model, so it is served without",))
+        none = "there is no draft for this model"
+        return Decided(None, off, (f"draft=optional: {none}, so it is served without",), no_draft=none)
     try:
         draft, more = _draft(asked, target, weights, values, engine, help_text)
     except OrinError as error:
         if not wish.optional:
             raise
-        return Decided(None, off, (f"speculation is left out: {error.message}",))
+        return Decided(None, off, (f"speculation is left out: {error.message}",), no_draft=error.message)
     if asked.left_out is not None and wish.optional and _is(asked.left_out, draft, engine):
         said = f"speculation is left out, for {draft.kind} did not work: {asked.left_out.why}"
-        return Decided(None, off, (said,), asked.left_out)
+        return Decided(None, off, (said,), asked.left_out, no_draft=f"it did not work: {asked.left_out.why}")
     notes = (*doubts(target, asked.model, asked.catalogued), *_clamped(draft, values))
     return Decided(draft, {**unset(values), **more}, notes)
 

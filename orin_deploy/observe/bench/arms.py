@@ -59,6 +59,8 @@ def _arm(word: str) -> Arm:
     label, colon, settings = word.partition(":")
     pairs = tuple(_setting(word, part) for part in settings.split(",")) if colon else ()
     known = (NONE, DRAFT, DEPLOYED, *KINDS)
+    if label in (NONE, DRAFT, *KINDS) and (told := dict(pairs).get("draft")):
+        raise UsageError(f'the arm "{word}" says twice how it drafts', f"as in NAME:draft={told}")
     if label in known:
         return Arm(word, label, pairs)
     if not pairs or "=" in label:
@@ -80,10 +82,18 @@ def _setting(word: str, part: str) -> tuple[str, str]:
 
 
 def request(wish: Request, arm: Arm) -> Request:
-    """The request that an arm is. A kind named outdoes what the wish says of speculation."""
+    """The request that an arm is. A kind named outdoes what the wish says of speculation, and an arm's own model and
+    draft those of the wish."""
     sets, draft = wish.sets, wish.draft
     if arm.draft in (NONE, *KINDS):
         sets, draft = tuple(pair for pair in sets if pair[0] not in _CHOOSE), arm.draft
     elif arm.draft == DRAFT:
         draft = wish.draft if wish.draft not in (None, "auto", NONE, *KINDS) else "optional"
-    return replace(wish, sets=(*sets, *arm.sets), draft=draft)
+    own = dict(arm.sets)
+    return replace(wish, sets=(*sets, *arm.sets), draft=own.get("draft", draft), model=own.get("model", wish.model))
+
+
+def as_deployed(arm: Arm) -> bool:
+    """Whether what speculates in an arm is what the deployment decided: it names nothing else, and no other model."""
+    other = ("model", "draft", "spec_type", "spec_draft_model", "spec_default")
+    return arm.draft == DEPLOYED and not any(key in other for key, _ in arm.sets)

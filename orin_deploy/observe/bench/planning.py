@@ -10,7 +10,9 @@ from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.verify import context_per_slot
 from orin_deploy.errors import OrinError, Refused
 from orin_deploy.host import Host, Progress
+from orin_deploy.intent.measured import Decision
 from orin_deploy.intent.request import Request
+from orin_deploy.intent.resolve import layer
 from orin_deploy.intent.spec import Spec
 from orin_deploy.observe.bench import arms as naming
 from orin_deploy.observe.bench.agenda import LONG_TOKENS, SHORT_CTX, Agenda
@@ -49,10 +51,11 @@ def plan_field(
     errors: dict[str, OrinError] = {}
     for number, arm in enumerate(arms):
         try:
-            wish = _as_trial(host, naming.request(request, arm), base.spec, agenda)
-            planned = draft(host, wish, beside, progress)
+            wish = _as_trial(host, naming.request(_with_draft(request, now, arm), arm), base.spec, agenda)
+            decision = _decided(host, request, now, progress) if naming.as_deployed(arm) else None
+            planned = draft(host, wish, beside, progress, decision=decision)
             _require_built(planned)
-            _require_draft(arm, planned.spec)
+            _require_as_named(arm, planned.spec)
             specs[arm.name] = _as_ours(host, planned.spec, number)
         except OrinError as error:
             errors[arm.name] = error
@@ -67,11 +70,33 @@ def _require_built(plan: Plan) -> None:
             raise OrinError(f"{step.name}: not done yet: {step.why}", "orin-deploy up, with the same options, first")
 
 
-def _require_draft(arm: Arm, spec: Spec) -> None:
-    """An optional draft that is left out would be measured as none."""
-    if arm.draft == naming.DRAFT and spec.draft is None:
-        why = next((text for text in spec.warnings if "left out" in text), "there is no draft for this model")
-        raise OrinError(why, "--draft REF, or leave the arm draft out")
+def _with_draft(request: Request, now: Situation, arm: Arm) -> Request:
+    """The request, with the draft that --set or the profile names told to the arm that is to have it."""
+    if arm.draft != naming.DRAFT or request.draft is not None:
+        return request
+    return replace(request, draft=str(layer(now.profile, request.sets)["draft"].value))
+
+
+def _decided(host: Host, request: Request, now: Situation, progress: Progress) -> Decision | None:
+    """What draft=auto goes by in the deployment as it is: one changed option, and no decision is on record for it."""
+    return draft(host, request, now, progress).spec.decision
+
+
+def _require_as_named(arm: Arm, spec: Spec) -> None:
+    """Whatever drafts otherwise than its arm says would be measured under a wrong name."""
+    if spec.to_measure is not None:
+        label = arm.name.partition(":")[0]
+        wanted = ",".join(("draft=ngram-map-k4v", *(f"{key}={value}" for key, value in arm.sets)))
+        raise OrinError(
+            f"draft is auto and nothing is decided yet: say which, as in {label}:{wanted}", "orin-deploy up decides"
+        )
+    if spec.draft is not None:
+        return
+    if arm.draft == naming.DRAFT or (spec.no_draft and arm.sets):
+        why = spec.no_draft or "there is no draft for this model"
+        raise OrinError(why, f"--draft REF, or leave the arm {arm.name} out")
+    if vain := ", ".join(key for key, _ in arm.sets if key.startswith("spec_")):
+        raise OrinError(f"nothing drafts in it, and {vain} says nothing then", f"{arm.name},draft=KIND")
 
 
 def _as_trial(host: Host, wish: Request, base: Spec, agenda: Agenda) -> Request:
