@@ -20,6 +20,7 @@ from orin_deploy.errors import OrinError, UsageError
 from orin_deploy.host import Host
 from orin_deploy.intent import catalog
 from orin_deploy.intent.request import Request
+from orin_deploy.intent.resolve import layer
 from orin_deploy.observe.bench import Agenda, Arm, Comparison, cases, measure_running, race, record, workload
 from orin_deploy.observe.bench import arms as naming
 from orin_deploy.observe.bench.agenda import FULL_S, QUICK_S
@@ -58,9 +59,20 @@ def bench(wish: Request, compare: list[str] | None, wanted: Wanted, console: Con
             name, agenda, found = _compared(host, wish, arms, wanted, console)
         else:
             name, agenda, found = _running(host, wish, wanted, console)
-        kept = record.keep(host, record.document(host, name, command, agenda, found))
+        kept = _kept(host, record.document(host, name, command, agenda, found), found, agenda, console)
     show(found, agenda, kept["record"], console)
     console.document(kept)
+
+
+def _kept(
+    host: Host, document: Mapping[str, Any], found: Comparison, agenda: Agenda, console: Console
+) -> dict[str, Any]:
+    """The record as it was written; a full disk does not take the figures with it."""
+    try:
+        return record.keep(host, document)
+    except OSError:
+        show(found, agenda, None, console)
+        raise
 
 
 def _running(host: Host, wish: Request, wanted: Wanted, console: Console) -> tuple[str, Agenda, Comparison]:
@@ -91,7 +103,7 @@ def _compared(
 
 
 def _model(wish: Request, now: Situation) -> str:
-    return wish.model or now.profile.model
+    return wish.model or str(layer(now.profile, wish.sets)["model"].value or now.profile.model)
 
 
 def _as_deployed(host: Host, wish: Request) -> Request:

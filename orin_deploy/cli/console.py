@@ -204,7 +204,7 @@ def show_error(error: OrinError) -> None:
         if error.log is not None:
             output.print(f"  whole log: {error.log}")
     lacking = ways.of_lack_of_memory(error)
-    if lacking is not None and (lacking.ways or lacking.frees):
+    if lacking is not None:
         for line in ways.lines(lacking):
             output.print(line)
     elif error.hint:

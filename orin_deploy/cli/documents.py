@@ -110,7 +110,7 @@ def _draft(spec: Spec) -> dict[str, Any]:
 
 def budget_document(budget: Budget) -> dict[str, Any]:
     return {
-        "rows": plain(budget.rows),
+        "rows": [{"name": row.name, "bytes": row.bytes, "source": row.source} for row in budget.rows],
         "total_bytes": budget.total_bytes,
         "limit_bytes": budget.limit_bytes,
         "limit_source": budget.limit_source,

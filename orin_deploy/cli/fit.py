@@ -36,10 +36,11 @@ def _show(found: Fitting, now: Situation, wish: Request, console: Console) -> No
     model, table, room, device = found.model, found.table, found.table.room, now.device
     at_hand = f"not at hand: {device.assumed} stands in" if device.assumed else "this machine"
     known_from = "header" if model.known_from == "header" else "catalogue entry"
+    size = mib(device.memory.total) if device.memory.total else "memory unknown"
     head = [
         ("model", f"{found.reference}, {mib(model.file_bytes)}, {model.n_ctx_train} tokens in training"),
         ("", f"(from its {known_from})"),
-        ("board", f"{now.profile.name}, {mib(device.memory.total)} ({at_hand})"),
+        ("board", f"{now.profile.name}, {size} ({at_hand})"),
         ("limit", f"{mib(room.limit_bytes)}: {room.limit_source}"),
     ]
     if room.reserve_bytes:

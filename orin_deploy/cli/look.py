@@ -70,7 +70,7 @@ def _cpu_rows(cpu: Cpu) -> list[tuple[str, str]]:
 
 
 def _memory_rows(memory: Memory) -> list[tuple[str, str]]:
-    rows = [("memory", f"{mib(memory.available)} available of {mib(memory.total)}")]
+    rows = [("memory", f"{mib(memory.available)} available of {mib(memory.total)}" if memory.total else "unknown")]
     if memory.cgroup_limit is not None:
         rows.append(("cgroup", f"{mib(memory.cgroup_limit)} limit, {mib(memory.cgroup_used or 0)} used"))
     if memory.hugepages_total:

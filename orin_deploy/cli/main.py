@@ -230,6 +230,7 @@ def doctor(
 
 @app.command("import", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 def import_(
+    context: typer.Context,
     text: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT", help="An old command line or profile, quoted; - reads it.")
     ] = None,
@@ -244,6 +245,9 @@ def import_(
     """Turn an old command line, script or profile into a profile of today; says what in it never worked.
 
     Prints the profile; what there is to say goes to standard error. Exit code 2 when nothing could be read."""
+    if text == ["-h"]:  # which is a word of the text beside others
+        typer.echo(context.get_help())
+        return
     from orin_deploy.cli import import_ as verb
 
     verb.import_(text or [], file, profile, profiles, _console(json))

@@ -14,8 +14,8 @@ _SHOWN_DIFFERENCES = 3
 _TOO_FEW, _NOT_YET = "too few turns to tell", "cannot be told yet"
 
 
-def show(found: Comparison, agenda: Agenda, number: int, console: Console) -> None:
-    """The tables of a comparison, and what must be known to read them."""
+def show(found: Comparison, agenda: Agenda, number: int | None, console: Console) -> None:
+    """The tables of a comparison, and what must be known to read them; `number` is its record's, None without one."""
     console.say()
     if len(found.arms) > 1:
         _ratios(found, console)
@@ -24,7 +24,8 @@ def show(found: Comparison, agenda: Agenda, number: int, console: Console) -> No
         if len(found.arms) > 1:
             console.say(arm)
         _measures(found, arm, console)
-    for line in (*_remarks(found, agenda), f"record {number}, measured in {duration(found.seconds)}"):
+    kept = "no record" if number is None else f"record {number}"
+    for line in (*_remarks(found, agenda), f"{kept}, measured in {duration(found.seconds)}"):
         console.say(line)
 
 

@@ -9,7 +9,7 @@ from orin_deploy.cli.console import Console, mib
 from orin_deploy.deploy import taken
 from orin_deploy.deploy.taken import Compared
 from orin_deploy.facts.device import Device
-from orin_deploy.intent.budget import Budget
+from orin_deploy.intent.budget import AVAILABLE, Budget
 from orin_deploy.intent.serving import mib as whole_mib
 
 WIDTH = 80
@@ -31,14 +31,15 @@ _LETTERS = (
 
 
 def show_budget(budget: Budget, console: Console, pool_bytes: int = 0) -> None:
-    """The memory table, and with the size of the whole pool, a bar of it."""
+    """The memory table and a bar of the pool; no bar, and no limit, of a machine that does not tell its memory."""
     console.say("Memory")
     rows = [(row.name, mib(row.bytes), row.source) for row in budget.rows]
     rows.append(("total", mib(budget.total_bytes), ""))
-    rows.append(("limit", mib(budget.limit_bytes), budget.limit_source))
+    known = pool_bytes or budget.limit_bytes
+    rows.append(("limit", mib(budget.limit_bytes) if known else "unknown", budget.limit_source))
     console.table(rows, right=(1,))
     console.say()
-    for line in bar_lines(budget, pool_bytes):
+    for line in bar_lines(budget, pool_bytes) if known else ():
         console.say(line)
 
 
@@ -48,7 +49,7 @@ def bar_lines(budget: Budget, pool_bytes: int) -> Iterator[str]:
     for row in budget.rows:
         sizes[_kind(row.name)] += row.bytes
     parts = [(letter, name, sizes[name]) for letter, name, _ in _LETTERS]
-    others = "others" if budget.limit_source.startswith("Mem") else "out of reach"
+    others = "others" if budget.limit_kind == AVAILABLE else "out of reach"
     parts.append(("#", others, max(0, pool_bytes - budget.limit_bytes)))
     parts.append((".", "free", max(0, budget.limit_bytes - budget.total_bytes)))
     parts = [part for part in parts if part[2]]

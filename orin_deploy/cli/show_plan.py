@@ -36,7 +36,8 @@ def show_plan(plan: Plan, console: Console, actions: bool = True) -> None:
 def _heads(spec: Spec) -> list[tuple[str, str]]:
     device, model, build = spec.device, spec.model, spec.build
     module = device.jetson.module if device.jetson else None
-    machine = [module or device.machine, f"{len(device.cpu.usable)} CPUs", mib(device.memory.total)]
+    memory = mib(device.memory.total) if device.memory.total else "memory unknown"
+    machine = [module or device.machine, f"{len(device.cpu.usable)} CPUs", memory]
     if device.assumed:
         machine.append(f"not at hand: {device.assumed} stands in")
     source = build.source

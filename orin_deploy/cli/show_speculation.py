@@ -65,7 +65,7 @@ def proved_document(record: dict[str, Any]) -> dict[str, Any] | None:
     drafted, accepted = measured.get("drafted"), measured.get("accepted")
     return {
         "kind": spec["draft"]["kind"],
-        "active": bool(proof.get("drafted")),
+        "active": bool((proof.get("drafted") or {}).get("drafted")),
         "left_out": None,
         "drafted": drafted,
         "accepted": accepted,

@@ -24,6 +24,7 @@ from orin_deploy.deploy.record import Record, deployments, known, latest, plain
 from orin_deploy.deploy.verify import context_per_slot
 from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
+from orin_deploy.intent.options import WORKLOAD
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.spec import Spec
 from orin_deploy.observe.measure import Measurement, measure
@@ -89,7 +90,7 @@ def up(wish: Request, console: Console) -> None:
 
 
 def _check_workloads(wish: Request, now: Situation) -> None:
-    if any(key.startswith("speculation.workload.") for key in (*now.profile.values, *(key for key, _ in wish.sets))):
+    if any(key.startswith(WORKLOAD) for key in (*now.profile.values, *(key for key, _ in wish.sets))):
         from orin_deploy.tune.speculation import check_workloads
 
         check_workloads(wish, now)

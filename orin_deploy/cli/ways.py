@@ -11,11 +11,11 @@ from orin_deploy.errors import OrinError
 
 if TYPE_CHECKING:
     from orin_deploy.intent.refusal import DoesNotFit
+    from orin_deploy.intent.relief import Relief
     from orin_deploy.intent.ways import Way
 
 _OF_THIS_RUN = ("--json", "--debug")
 _SETTING = ("--set", "-s", "--draft")
-_OF_DRAFT = frozenset({"draft", "spec_type", "spec_draft_model", "spec_default"})  # contradict a --draft beside them
 
 
 def of_lack_of_memory(error: OrinError) -> DoesNotFit | None:
@@ -39,11 +39,12 @@ def lines(error: DoesNotFit) -> Iterator[str]:
     if error.reliefs:
         together = " together" if len(error.reliefs) > 1 else ""
         yield f"{'or' if error.ways else 'hint:'} what would free enough memory{together}"
-    if not error.ways and not error.reliefs and error.frees:
-        yield "what would free memory, though not enough"
+    if not error.ways and not error.reliefs:
+        yield f"hint: {error.hint}"
+        yield from ("what would free memory, though not enough",) if error.frees else ()
     for relief in error.reliefs or (() if error.ways else error.frees):
         yield f"  {relief.what} ({mib(relief.bytes)}):"
-        yield f"    {relief.command}"
+        yield f"    {_whole(relief)}"
 
 
 def document(error: DoesNotFit) -> dict[str, Any]:
@@ -56,9 +57,18 @@ def document(error: DoesNotFit) -> dict[str, Any]:
         "limit_source": error.limit_source,
         "largest": plain(error.largest),
         "ways": [way_document(way, command(dict(way.options))) for way in error.ways],
-        "reliefs": plain(error.reliefs),
-        "frees": plain(error.frees),
+        "reliefs": [_relief_document(relief) for relief in error.reliefs],
+        "frees": [_relief_document(relief) for relief in error.frees],
     }
+
+
+def _relief_document(relief: Relief) -> dict[str, Any]:
+    return {"what": relief.what, "bytes": relief.bytes, "command": _whole(relief)}
+
+
+def _whole(relief: Relief) -> str:
+    """The command to type: of what is a setting, the one that was typed with it."""
+    return command(dict(relief.options)) if relief.options else relief.command
 
 
 def way_document(way: Way, whole: str) -> dict[str, Any]:
@@ -67,7 +77,10 @@ def way_document(way: Way, whole: str) -> dict[str, Any]:
 
 def command(options: Mapping[str, str], argv: Sequence[str] | None = None) -> str:
     """The command that was typed, with these options instead of those of the same names."""
-    replaced = {*options, *(_OF_DRAFT if "--draft" in options else ())}
+    from orin_deploy.intent.speculation import CHOOSING
+
+    contradicting = ("draft", *CHOOSING) if "--draft" in options else ()
+    replaced = {*options, *contradicting}
     typed = iter(sys.argv[1:] if argv is None else argv)
     words = ["orin-deploy"]
     for word in typed:

@@ -262,7 +262,7 @@ def translate(error: OSError, step: Step | None = None) -> OrinError:
                 "free some space, or set ORIN_DEPLOY_HOME to a larger disk, then run the same command again",
             )
         case errno.EACCES | errno.EPERM:
-            return OrinError(f"{prefix}no permission to write {where}", "run it with sudo, or set ORIN_DEPLOY_HOME")
+            return OrinError(f"{prefix}no permission for {where}", "run it with sudo, or set ORIN_DEPLOY_HOME")
         case errno.EROFS:
             return OrinError(
                 f"{prefix}{where} is on a read-only file system", "set ORIN_DEPLOY_HOME to a writable folder"

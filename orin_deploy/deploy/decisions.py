@@ -14,13 +14,12 @@ from orin_deploy.host import Host
 from orin_deploy.intent import power
 from orin_deploy.intent.measured import Decision
 from orin_deploy.intent.spec import Build, Setting, Weights
-from orin_deploy.intent.speculation import Wish
+from orin_deploy.intent.speculation import Wish, mix
 
 FORMAT = 1
 
-_FILE = "decisions.json"
+FILE = "decisions.json"
 _MOST = 256
-_MIX = "speculation.workload."
 
 # Options that change what a token or its verification costs, beside those of speculation itself.
 _COSTS = (
@@ -72,25 +71,19 @@ def key(
     asked = {name: values[name].value for name in values if name in _COSTS or name.startswith(_SPECULATES)}
     asked.pop("placement.draft_port", None)
     told = {name: value for name, value in asked.items() if values[name].source != "default" and value is not None}
-    mix = {name.removeprefix(_MIX): setting.value for name, setting in values.items() if name.startswith(_MIX)}
     context, slots = values["ctx_size"].value, int(str(values["parallel"].value or 1))
     long = context in (None, "auto", 0) or int(str(context)) // slots >= _LONG_CTX
     return Key(
-        board=_board(device),
+        board=device.board,
         power=_power(host, device, values, reboot),
         engine=build.key,
         model=_identity([(file.path, file.size, file.sha256) for file in weights.files]),
-        draft=_draft(host, wish),
-        workload=" ".join(f"{name}={value}" for name, value in sorted(mix.items()) if value) or "all",
+        draft=_draft(wish),
+        workload=" ".join(f"{name}={weight:g}" for name, weight in sorted(mix(values).items())) or "all",
         concurrency=int(str(values["speculation.concurrency"].value)),
         context=f"{_LONG_CTX} or more" if long else str(int(str(context)) // slots),
         settings=" ".join(f"{name}={value}" for name, value in sorted(told.items())),
     )
-
-
-def _board(device: Device) -> str:
-    module = device.jetson.module if device.jetson else None
-    return module or f"{device.machine} {device.cpu.model}, {len(device.cpu.usable)} CPUs"
 
 
 def _power(host: Host, device: Device, values: Mapping[str, Setting], reboot: bool) -> str:
@@ -106,7 +99,7 @@ def _identity(files: Sequence[tuple[str, int | None, str | None]]) -> str:
     return " ".join(digest or f"{PurePosixPath(path).name}:{size}" for path, size, digest in files)
 
 
-def _draft(host: Host, wish: Wish) -> str:
+def _draft(wish: Wish) -> str:
     """The draft that would be measured: its reference, with the size where it is a file of this machine."""
     if wish.model is None:
         return "+".join(wish.kinds) or "none"
@@ -127,13 +120,13 @@ def keep(host: Host, kept: Kept) -> None:
     entries = _read(host)
     entries.pop(kept.key, None)
     document = {"format": FORMAT, "decisions": [asdict(each) for each in [*entries.values(), kept][-_MOST:]]}
-    host.do(Write(str(host.data / _FILE), json.dumps(document, indent=1) + "\n"))
+    host.do(Write(str(host.data / FILE), json.dumps(document, indent=1) + "\n"))
 
 
 def _read(host: Host) -> dict[Key, Kept]:
     """What is on disk; nothing where it is damaged, absent or of another format: it is measured anew."""
     try:
-        document = json.loads(host.read(host.data / _FILE) or "null")
+        document = json.loads(host.read(host.data / FILE) or "null")
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             return {}
         found = (_entry(item) for item in document["decisions"])

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orin_deploy.actions import Action, Remove
+from orin_deploy.deploy import decisions, residual
 from orin_deploy.deploy.record import deployment_folder, deployments, forget_undo, known, latest, pending_undo
 from orin_deploy.errors import CommandFailed, RebootNeeded, UsageError
 from orin_deploy.host import Host
 from orin_deploy.parts import power, service
+
+_ABOUT_THE_MACHINE = ("bench", decisions.FILE, residual.FILE)
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,15 @@ def down(host: Host, name: str, purge: bool = False, reboot: bool = False) -> Un
 
 
 def _purge(host: Host, name: str) -> tuple[tuple[str, ...], int]:
-    """Remove engines and models that no remaining deployment uses, the caches, the records of all that are down."""
-    used = {path for other in deployments(host) if other != name for path in _uses(host, other)}
+    """Remove engines and models that no remaining deployment uses, the caches, the records of all that are down.
+
+    What was measured and learned about this machine goes with the last deployment.
+    """
+    others = {other for other in deployments(host) if other != name}
+    used = {path for other in others for path in _uses(host, other)}
     doomed = [path for folder in ("engines", "models") for path in _unused(host.data / folder, used)]
-    down_too = {name, *known(host)} - {other for other in deployments(host) if other != name}
+    doomed += [] if others else [host.data / each for each in _ABOUT_THE_MACHINE]
+    down_too = {name, *known(host)} - others
     doomed += [host.cache, *(deployment_folder(host, each) for each in sorted(down_too))]
     present = [path for path in doomed if path.exists()]
     freed = sum(_size(path) for path in present)

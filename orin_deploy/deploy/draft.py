@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orin_deploy.deploy import decisions, record, residual
+from orin_deploy.deploy import decisions, earlier, record, residual
 from orin_deploy.deploy.find_draft import ask
 from orin_deploy.deploy.lookup import Found, find_model, profile_folders
 from orin_deploy.deploy.neighbours import with_neighbours
@@ -17,12 +17,11 @@ from orin_deploy.facts.device import Device
 from orin_deploy.facts.inspect import inspect
 from orin_deploy.host import Host, Progress
 from orin_deploy.intent import board, profile
-from orin_deploy.intent.engine_rows import Row
-from orin_deploy.intent.fit import Fitted
+from orin_deploy.intent.basis import Around, Basis, basis
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.request import Request
-from orin_deploy.intent.resolve import Around, choose_build, deployment_name, layer, resolve
-from orin_deploy.intent.spec import Build, LeftOut, Setting, WeightFile, Weights
+from orin_deploy.intent.resolve import choose_build, deployment_name, layer, resolve
+from orin_deploy.intent.spec import Build, Setting
 from orin_deploy.intent.speculation import Decision, wish
 from orin_deploy.intent.speculation_choice import NONE
 from orin_deploy.parts import engine, service
@@ -61,7 +60,66 @@ def situation(host: Host, request: Request, elsewhere: bool) -> Situation:
         device = board.stand_in(chosen)
     else:
         device = with_neighbours(host, device, name)
-    return Situation(name, device, chosen, search, service.held_bytes(host, name), because)
+    held = 0 if device.assumed else service.held_bytes(host, name)
+    return Situation(name, device, chosen, search, held, because)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a plan is made from, read once: `plan` and `fit` both go by it.
+
+    With draft=auto `key` is what a decision goes by, and `recorded` the one on record; `previous` is the last record.
+    """
+
+    values: dict[str, Setting]
+    build: Build
+    found: Found
+    around: Around
+    key: decisions.Key | None
+    recorded: Decision | None
+    previous: dict[str, Any] | None
+
+    def basis(self, now: Situation) -> Basis:
+        """All that is decided before the context is. Raises Refused or UsageError."""
+        found = self.found
+        return basis(
+            now.profile, now.device, self.values, self.build, found.model, found.weights, found.alias, self.around
+        )
+
+    def without_draft(self, why: str) -> Decision | None:
+        """The decision to do without the draft on record, and why; None where there is none to do without."""
+        if self.recorded is None or self.recorded.kind == NONE:
+            return None
+        return replace(self.recorded, kind=NONE, source=f"{self.recorded.source}; done without now: {why}")
+
+
+def recipe(
+    host: Host, request: Request, now: Situation, progress: Progress, *, decision: Decision | None = None
+) -> Recipe:
+    """Read the parts' state, the models' headers and the records; changes nothing.
+
+    `decision` is what shall speculate with draft=auto, as if it had been measured to be best; without it the records
+    tell.
+    """
+    previous = record.latest(host, now.name)
+    values = _values(request, now)
+    build = choose_build(now.device, values, str(host.data))
+    found = find_model(host, str(values["model"].value), now.search, earlier.files(previous), progress)
+    found = replace(found, model=projection.completed(host, build, found.model, found.weights.files[0].path))
+    key, recorded = _recorded(host, request, now, values, build, found) if decision is None else (None, None)
+    files, left_out, decided = earlier.draft_files(previous), earlier.left_out(previous), decision or recorded
+    around = Around(
+        data=str(host.data),
+        is_root=host.is_root,
+        help_text=engine.help_text(host, build),
+        fitted=earlier.fitted(previous),
+        own_bytes=now.own_bytes,
+        learned=residual.rows(host, now.device, build.key, found.model.architecture),
+        asked=ask(host, values, found, now.search, files, progress, left_out=left_out, decision=decided),
+        decision=decided,
+        reboot=request.reboot,
+    )
+    return Recipe(values, build, found, around, key, recorded, previous)
 
 
 def draft(
@@ -74,47 +132,30 @@ def draft(
 ) -> Plan:
     """The plan for a request. Reads the parts' state and the models' headers; changes nothing.
 
-    `decision` is what shall speculate with draft=auto, as if it had been measured to be best; without it the records
-    tell, and one that does not fit any more is done without.
+    `decision` is as in `recipe`; one on record that cannot be any more is done without.
     """
-    previous = record.latest(host, now.name)
-    values = _values(request, now)
-    build = choose_build(now.device, values, str(host.data))
-    found = find_model(host, str(values["model"].value), now.search, _files((previous or {}).get("spec")), progress)
-    found = replace(found, model=projection.completed(host, build, found.model, found.weights.files[0].path))
-    key, recorded = _recorded(host, request, now, values, build, found) if decision is None else (None, None)
-    files = _files(((previous or {}).get("spec") or {}).get("draft"))
-    left_out, decided = _left_out(previous), decision or recorded
-    asked = ask(host, values, found, now.search, files, progress, left_out=left_out, decision=decided)
-    around = Around(
-        data=str(host.data),
-        is_root=host.is_root,
-        help_text=engine.help_text(host, build),
-        fitted=_fitted(previous),
-        own_bytes=now.own_bytes,
-        asked=asked,
-        decision=decided,
-        reboot=request.reboot,
-    )
+    made = recipe(host, request, now, progress, decision=decision)
+    found = made.found
 
-    def planned(learned: tuple[Row, ...]) -> Plan:
-        about = replace(around, learned=learned)
-        spec = resolve(now.name, now.profile, now.device, values, build, found.model, found.weights, found.alias, about)
+    def planned(around: Around) -> Plan:
+        spec = resolve(
+            now.name, now.profile, now.device, made.values, made.build, found.model, found.weights, found.alias, around
+        )
         spec = replace(spec, sources={**spec.sources, "profile": now.chosen_because})
-        return replace(plan(host, spec, _proved_pid(previous)), key=key)
+        return replace(plan(host, spec, earlier.proved_pid(made.previous)), key=made.key)
 
-    learned, counted = residual.rows(host, now.device, build.key, found.model.architecture), _learned(previous)
+    counted = earlier.learned(made.previous)
     try:
-        if learned != counted and now.own_bytes:
+        if made.around.learned != counted and now.own_bytes:
             # What the running server's own start taught is for the next start: by itself it is no reason to restart it.
-            kept = planned(counted)
+            kept = planned(replace(made.around, learned=counted))
             if kept.empty:
                 return kept
-        return planned(learned)
-    except Refused:
-        if recorded is None or recorded.kind == NONE:
+        return planned(made.around)
+    except Refused as error:
+        without = made.without_draft(error.message)
+        if without is None:
             raise
-        without = replace(recorded, kind=NONE, source=f"{recorded.source}, and now it does not fit")
         return draft(host, request, now, progress, decision=without)
 
 
@@ -139,53 +180,3 @@ def _values(request: Request, now: Situation) -> dict[str, Setting]:
     elif values["model"].value is None:
         values["model"] = Setting(now.profile.model, f"profile {now.profile.name}")
     return values
-
-
-def _fitted(previous: dict[str, Any] | None) -> Fitted | None:
-    """The context that was fitted to memory for this deployment.
-
-    Memory is never twice the same to the byte; without this a second `up` would fit another context and restart."""
-    if previous is None or previous.get("outcome") not in ("done", "running"):
-        return None
-    try:
-        setting, budget = previous["spec"]["settings"]["ctx_size"], previous["spec"]["budget"]
-        total = sum(row["bytes"] for row in budget["rows"])
-        fitted = Fitted(setting["value"], previous["record"], total, budget["limit_bytes"], budget["limit_source"])
-        return fitted if setting["source"].startswith("fitted") else None
-    except (KeyError, TypeError, AttributeError):  # no spec yet, or a record of another version
-        return None
-
-
-def _learned(previous: dict[str, Any] | None) -> tuple[Row, ...]:
-    """What the last record's plan counted as learned."""
-    budget = ((previous or {}).get("spec") or {}).get("budget") or {"rows": ()}
-    return tuple(
-        Row(row["name"], row["bytes"], str(row.get("source")))
-        for row in budget["rows"]
-        if row.get("name") == residual.ROW
-    )
-
-
-def _files(recorded: dict[str, Any] | None) -> Weights | None:
-    """The files that the last record resolved a reference to: with them a plan needs no network a second time."""
-    told = (recorded or {}).get("weights")
-    try:
-        return Weights(told["reference"], tuple(WeightFile(**file) for file in told["files"])) if told else None
-    except (KeyError, TypeError):
-        return None
-
-
-def _left_out(previous: dict[str, Any] | None) -> LeftOut | None:
-    """The speculation that the last record did without because it did not work, if it went well then."""
-    if previous is None or previous.get("outcome") not in ("done", "running"):
-        return None
-    told = (previous.get("spec") or {}).get("left_out")
-    try:
-        return LeftOut(**told) if told else None
-    except TypeError:
-        return None
-
-
-def _proved_pid(previous: dict[str, Any] | None) -> int | None:
-    proof = (previous or {}).get("proof") or {}
-    return proof.get("pid")

@@ -16,7 +16,9 @@ from orin_deploy.parts import serverlog, service
 _LINE = " ".join(map(str, range(1, 25))) + "\n"
 _COUNTING = 3 * _LINE + " ".join(map(str, range(1, 13)))
 _TOKENS = 64
+_LEAST_ROOM = 192  # below it an n-gram kind finds nothing in a text and has no room to draft
 _TIMEOUT_S = 300.0
+_LOOK_S = 2.0
 
 
 class NotDrafting(OrinError):
@@ -28,7 +30,7 @@ class Drafted:
     """What one request drafted: the kinds in use, tokens drafted and tokens the target accepted.
 
     `request` says which: "chat", "counting", or "forced" where the model's own words gave nothing to look up; then the
-    acceptance tells nothing. It is "none" where the context is too small for any.
+    acceptance tells nothing.
     """
 
     kinds: tuple[str, ...]
@@ -61,8 +63,8 @@ class Look:
 
 
 def look(host: Host, spec: Spec, draft: Draft) -> Look:
-    """A quick look at a server that runs."""
-    slots, lines = service.slots(host, spec), service.log_lines(host, spec.name)
+    """A quick look at a server that runs; one that is busy with a prompt answers late."""
+    slots, lines = service.slots(host, spec, _LOOK_S), service.log_lines(host, spec.name)
     totals = serverlog.drafted(lines)
     drafted, accepted = totals if totals is not None else (None, None)
     if slots is None:  # it is busy, or gone
@@ -75,15 +77,19 @@ def look(host: Host, spec: Spec, draft: Draft) -> Look:
 def prove(host: Host, spec: Spec, draft: Draft, drafted: int, accepted: int) -> Drafted:
     """What was drafted in the chat request that has just been answered or, where that was nothing, in further ones.
 
-    Raises NotDrafting when nothing makes it draft.
+    Raises NotDrafting when nothing makes it draft, or it cannot be asked.
     """
     if drafted:
         return Drafted(draft.kinds, drafted, accepted, "chat")
     headers = service.auth_headers(spec)
     tokens = _post(host, spec, "/tokenize", {"content": _COUNTING}, headers).get("tokens")
+    if not isinstance(tokens, list):
+        raise _unproved(draft, "it does not answer /tokenize")
     room = service.inspect(host, spec).endpoint.ctx_per_slot
-    if not isinstance(tokens, list) or (room is not None and len(tokens) + _TOKENS > room):
-        return Drafted(draft.kinds, 0, 0, "none")
+    if room is not None and room < _LEAST_ROOM:
+        raise _unproved(draft, f"a context of {room} tokens is too small for a request that drafts")
+    if room is not None:  # of a text that repeats, the end repeats too
+        tokens = tokens[-(room - _TOKENS) :]
     for request, more in (("counting", {"prompt": tokens}), ("forced", _forced(tokens))):
         if request == "forced" and draft.kind in BY_MODEL:
             break
@@ -97,6 +103,10 @@ def prove(host: Host, spec: Spec, draft: Draft, drafted: int, accepted: int) -> 
         if draft.kind in BY_MODEL
         else "--draft none, or another kind",
     )
+
+
+def _unproved(draft: Draft, why: str) -> NotDrafting:
+    return NotDrafting(f"that the server drafts ({','.join(draft.kinds)}) cannot be proved: {why}", "--draft none")
 
 
 def _forced(tokens: list[Any]) -> dict[str, Any]:

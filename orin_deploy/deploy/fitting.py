@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from orin_deploy.deploy import residual
-from orin_deploy.deploy.draft import Situation
-from orin_deploy.deploy.find_draft import ask
-from orin_deploy.deploy.lookup import find_model
+from orin_deploy.deploy.draft import Situation, recipe
 from orin_deploy.facts.model import Model
 from orin_deploy.host import Host, Progress
-from orin_deploy.intent import speculation
-from orin_deploy.intent.fit import room_of, serving_of
 from orin_deploy.intent.fit_table import Table, fit_table
-from orin_deploy.intent.limit import file_copy
-from orin_deploy.intent.placement import place
 from orin_deploy.intent.request import Request
-from orin_deploy.intent.resolve import choose_build, layer
 from orin_deploy.intent.serving import Serving
-from orin_deploy.intent.spec import Setting
+from orin_deploy.intent.speculation import Decision
 from orin_deploy.intent.ways import Way, ways_to_fit
-from orin_deploy.parts import engine
 
 
 @dataclass(frozen=True)
@@ -35,24 +26,20 @@ class Fitting:
     warnings: tuple[str, ...] = ()
 
 
-def fitting(host: Host, request: Request, now: Situation, progress: Progress) -> Fitting:
-    """The table for a request. Reads headers only, by ranges where a model is elsewhere; changes nothing."""
-    values = layer(now.profile, request.sets)
-    if request.draft is not None:
-        values["draft"] = Setting(request.draft, "--draft")
-    build = choose_build(now.device, values, str(host.data))
-    reference = request.model or str(values["model"].value or now.profile.model)
-    found = find_model(host, reference, now.search, None, progress)
-    asked = ask(host, values, found, now.search, None, progress)
-    drafted = speculation.decide(asked, found.model, found.weights, values, build, engine.help_text(host, build))
-    draft = drafted.draft
-    if draft is not None and draft.where == "process":
-        draft = speculation.in_process(draft, values, build, place(now.device.cpu, values, draft=True))
-    serving = serving_of(values, build, speculation.drafting(draft, values, build))
-    learned = residual.rows(host, now.device, build.key, found.model.architecture)
-    own = 0 if now.device.assumed else now.own_bytes
-    room = room_of(now.device, values, own, (*file_copy(found.model, serving), *learned))
-    table = fit_table(found.model, serving, room)
-    smallest = replace(serving, ctx_size=table.contexts[0] * serving.slots)
-    ways = () if any(table.largest) else ways_to_fit(found.model, smallest, room)
-    return Fitting(found.model, reference, serving, table, ways, drafted.warnings)
+def fitting(
+    host: Host, request: Request, now: Situation, progress: Progress, *, decision: Decision | None = None
+) -> Fitting:
+    """The table for a request, by the recipe that a plan is made from. Changes nothing.
+
+    As in a plan, a decision on record with which no context fits is done without.
+    """
+    made = recipe(host, request, now, progress, decision=decision)
+    model, basis = made.found.model, made.basis(now)
+    table = fit_table(model, basis.serving, basis.room)
+    ways: tuple[Way, ...] = ()
+    if not any(table.largest):
+        if (without := made.without_draft("no context fits with it")) is not None:
+            return fitting(host, request, now, progress, decision=without)
+        ways = ways_to_fit(model, basis.serving, basis.room, fitted=True)
+    reference = str(made.values["model"].value)
+    return Fitting(model, reference, basis.serving, table, ways, basis.drafted.warnings)

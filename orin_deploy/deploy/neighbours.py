@@ -46,6 +46,6 @@ def _changing(host: Host) -> bool:
     """Whether another orin-deploy is changing this machine now: the lock's holder is alive and is not us."""
     try:
         holder = int(json.loads(host.read(host.data / "lock") or "null")["pid"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return False
     return str(holder) != host.link_target("/proc/self") and host.exists(f"/proc/{holder}")

@@ -124,7 +124,7 @@ def _load(path: Path) -> dict[str, Any] | None:
     """A JSON object from disk; None when it is absent, torn or no object: a bad file must not stop a run."""
     try:
         data = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
 

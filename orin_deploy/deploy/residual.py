@@ -1,7 +1,8 @@
 """Residual: what a server took beyond its plan, kept on disk, so that later plans count it in a row of its own.
 
-It is kept by board, engine build and the model's architecture. A start that takes more than planned raises it, an end
-for lack of memory adds a margin, and each good start takes half of a margin back, down to what was measured.
+It is kept by board, engine build and the model's architecture, in it by model for the latest few, of which the largest
+counts. A start that takes more than planned raises it, an end for lack of memory adds a margin, and each good start
+takes half of a margin back, down to what was measured.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from orin_deploy.actions import Write
@@ -30,10 +31,10 @@ from orin_deploy.parts.serverlog import starts
 FORMAT = 1
 ROW = LEARNED
 
-_FILE = "learned.json"
+FILE = "learned.json"
 _TOLERANCE_BYTES, _TOLERANCE_SHARE = 4 * MIB, 0.005  # of the plan: as exact as the plan means to be
 _MARGIN_BYTES, _MOST_MARGIN_BYTES = 256 * MIB, 1024 * MIB
-_MOST_ENTRIES, _MOST_BYTES = 256, 1 << 40
+_MOST_ENTRIES, _MOST_MODELS, _MOST_BYTES = 256, 4, 1 << 40
 
 _OUT_OF_MEMORY = re.compile(
     r"cudaMalloc failed: out of memory|CUDA error: out of memory|NvMapMemAlloc\w*: .*error 12|std::bad_alloc"
@@ -48,7 +49,8 @@ class Learned:
     """What was learned for one board, engine and architecture, in bytes.
 
     `measured_bytes` is the difference of the last good start, negative where it took less than planned; `bytes` is what
-    plans count, `margin_bytes` the part of it that failures added. `record` and `name` say where it was last seen.
+    plans count, `margin_bytes` the part of it that failures added. `models` are the latest few that started, the newest
+    last, with what each took beyond its plan. `record` and `name` say where it was last seen.
     """
 
     board: str
@@ -60,10 +62,18 @@ class Learned:
     starts: int = 0
     name: str = ""
     record: int = 0
+    models: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, str]:
         return self.board, self.engine, self.architecture
+
+
+@dataclass(frozen=True)
+class Lack:
+    """An end for lack of memory; `requested_bytes` is what could not be had, None where nothing tells it."""
+
+    requested_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class Watch:
 
 def rows(host: Host, device: Device, engine: str, architecture: str) -> tuple[Row, ...]:
     """The row to add to a plan; none where nothing was learned, or nothing that the plan is not exact enough to see."""
-    known = _read(host).get((_board(device), engine, architecture))
+    known = _read(host).get((device.board, engine, architecture))
     if known is None or known.bytes <= 0:
         return ()
     return (Row(ROW, known.bytes, said(known)),)
@@ -86,20 +96,31 @@ def said(known: Learned) -> str:
     """Where a learned row comes from, in words."""
     starts = f"{known.starts} start{'' if known.starts == 1 else 's'}"
     what = f"record {known.record} of {known.name}, {starts}"
-    if known.measured_bytes > 0:
-        what += f": took {mib(known.measured_bytes)} more than planned"
+    model, more = max(reversed(list(known.models.items())), key=lambda each: each[1], default=("", 0))
+    if more > 0:
+        what += f": took {mib(more)} more than planned"
+        what += f" with {model}" if len(known.models) > 1 else ""
     if known.margin_bytes:
         what += f"; {mib(known.margin_bytes)} after an end for lack of memory"
     return what
 
 
-def after_start(known: Learned, measured: int, planned: int) -> Learned:
-    """What is known after a good start that took `measured` bytes more (or less) than the `planned`."""
+def after_start(known: Learned, model: str, measured: int, planned: int) -> Learned:
+    """What is known after a good start of a model that took `measured` bytes more (or less) than the `planned`."""
     tolerance = max(_TOLERANCE_BYTES, round(planned * _TOLERANCE_SHARE))
     more = measured if measured > tolerance else 0
     margin = known.margin_bytes // 2
     margin = margin if margin > _TOLERANCE_BYTES else 0
-    return replace(known, bytes=more + margin, measured_bytes=measured, margin_bytes=margin, starts=known.starts + 1)
+    others = [each for each in known.models.items() if each[0] != model]
+    models = dict([*others, (model, more)][-_MOST_MODELS:])
+    return replace(
+        known,
+        bytes=max(models.values()) + margin,
+        measured_bytes=measured,
+        margin_bytes=margin,
+        starts=known.starts + 1,
+        models=models,
+    )
 
 
 def after_failure(known: Learned, told: int | None) -> Learned:
@@ -117,7 +138,7 @@ def measured(spec: Spec, proof: Proof, gpu_bytes: int | None) -> tuple[int, int]
     end by one request: the larger difference counts. With CUDA, `gpu_bytes` is what NvMap gives the process, None where
     that cannot be read; then only the buffers are compared.
     """
-    planned = {row.name: row.bytes for row in spec.budget.rows if row.name not in taken.NOT_RESIDENT}
+    planned = {row.name: row.bytes - row.apart_bytes for row in spec.budget.rows if row.name not in taken.NOT_RESIDENT}
     total = sum(planned.values())
     buffers = sum(row.taken_bytes - row.planned_bytes for row in taken.compare(spec, proof.memory))
     if not spec.build.cuda:
@@ -129,11 +150,16 @@ def measured(spec: Spec, proof: Proof, gpu_bytes: int | None) -> tuple[int, int]
 
 
 def remember_start(host: Host, spec: Spec, proof: Proof, number: int) -> None:
-    """Keep the difference of a start that was proved; `number` is its record's."""
+    """Keep the difference of a start that was proved; `number` is its record's.
+
+    Where it cannot be written, nothing is learned: the server runs, and the next start teaches the same.
+    """
     clients = nvmap_clients(host.read(NVMAP_CLIENTS) or "") if spec.build.cuda else {}
     gpu = clients[proof.pid][1] if proof.pid in clients else None
     difference, planned = measured(spec, proof, gpu)
-    _keep(host, replace(after_start(_known(host, spec), difference, planned), name=spec.name, record=number))
+    known = after_start(_known(host, spec), _served(spec), difference, planned)
+    with contextlib.suppress(OSError):
+        _keep(host, replace(known, name=spec.name, record=number))
 
 
 def watch(host: Host, name: str) -> Watch:
@@ -145,11 +171,11 @@ def remember_failure(host: Host, spec: Spec, error: OrinError, number: int, befo
     """Where a start failed for lack of memory, keep what later plans shall leave, and say so in the error."""
     now, log = kernel_kills(host), starts(service.log_lines(host, spec.name))
     killed = before.kills is None or now is None or now > before.kills
-    reason = out_of_memory(log[-1] if len(log) != before.starts else (), error, killed=killed)
-    if reason is None:
+    lack = out_of_memory(log[-1] if len(log) != before.starts else (), error, killed=killed)
+    if lack is None:
         return
     last = _known(host, spec)
-    known = replace(after_failure(last, reason[0]), name=spec.name, record=number)
+    known = replace(after_failure(last, lack.requested_bytes), name=spec.name, record=number)
     with contextlib.suppress(OSError):  # a full disk must not hide why the start failed
         _keep(host, known)
     if known.bytes == last.bytes:
@@ -166,30 +192,32 @@ def kernel_kills(host: Host) -> int | None:
     return int(match[1]) if match else None
 
 
-def out_of_memory(lines: Sequence[str], error: OrinError, *, killed: bool) -> tuple[int | None] | None:
-    """Whether memory was the reason that a server ended: the bytes it could not get, where it says. None if not.
+def out_of_memory(lines: Sequence[str], error: OrinError, *, killed: bool) -> Lack | None:
+    """The lack of memory for which a server ended; None where that was not the reason.
 
     `lines` are its own of that start; `killed` says whether a SIGKILL can have been the kernel's.
     """
     if not any(map(_OUT_OF_MEMORY.search, lines)) and not (killed and "signal 9 (SIGKILL)" in error.message):
         return None
     sizes = [match for line in lines if (match := _REQUESTED.search(line))]
-    return (int(sizes[-1][1] or sizes[-1][2]) * MIB if sizes else None,)
+    return Lack(int(sizes[-1][1] or sizes[-1][2]) * MIB if sizes else None)
 
 
 def _known(host: Host, spec: Spec) -> Learned:
-    key = (_board(spec.device), spec.build.key, spec.model.architecture)
+    key = (spec.device.board, spec.build.key, spec.model.architecture)
     return _read(host).get(key) or Learned(*key)
 
 
-def _board(device: Device) -> str:
-    return (device.jetson.module if device.jetson else None) or device.machine
+def _served(spec: Spec) -> str:
+    """The model that is served, by its reference, with its draft where it has one."""
+    draft = spec.draft.weights if spec.draft is not None else None
+    return spec.weights.reference if draft is None else f"{spec.weights.reference} and {draft.reference}"
 
 
 def _read(host: Host) -> dict[tuple[str, str, str], Learned]:
     """What is on disk; nothing where it is damaged, absent or of another format: it is learned anew."""
     try:
-        document = json.loads(host.read(host.data / _FILE) or "null")
+        document = json.loads(host.read(host.data / FILE) or "null")
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             return {}
         found = (_entry(item) for item in document["learned"])
@@ -205,8 +233,11 @@ def _entry(item: Any) -> Learned | None:
         known = Learned(**item)
     except TypeError:
         return None
+    if not isinstance(known.models, Mapping):
+        return None
     texts = (known.board, known.engine, known.architecture, known.name)
-    numbers = (known.bytes, known.measured_bytes, known.margin_bytes, known.starts, known.record)
+    numbers = [known.bytes, known.measured_bytes, known.margin_bytes, known.starts, known.record]
+    numbers += known.models.values()
     sound = all(isinstance(text, str) for text in texts) and all(
         isinstance(number, int) and not isinstance(number, bool) and abs(number) < _MOST_BYTES for number in numbers
     )
@@ -219,4 +250,4 @@ def _keep(host: Host, known: Learned) -> None:
     entries.pop(known.key, None)
     kept = [*entries.values(), known][-_MOST_ENTRIES:]
     document = {"format": FORMAT, "learned": [asdict(each) for each in kept]}
-    host.do(Write(str(host.data / _FILE), json.dumps(document, indent=1) + "\n"))
+    host.do(Write(str(host.data / FILE), json.dumps(document, indent=1) + "\n"))

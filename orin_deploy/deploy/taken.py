@@ -17,7 +17,8 @@ _ROWS = {"model": "weights", "KV": "KV cache", "RS": "recurrent state", "compute
 _DRAFT = "draft "
 
 NOT_RESIDENT = ("reserve", "prompt cache", "draft process", "staging", FILE_COPY, LEARNED)
-"""Rows that the server's process does not hold when it has answered its first request."""
+"""Rows that the server's process does not hold when it has answered its first request; nor does it hold what lies in a
+draft's own process."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ def resident(record: Mapping[str, Any]) -> Compared | None:
     Mapped weights count as far as they were read.
     """
     try:
-        planned = {row["name"]: row["bytes"] for row in record["spec"]["budget"]["rows"]}
+        rows = record["spec"]["budget"]["rows"]
+        planned = {row["name"]: row["bytes"] - row.get("apart_bytes", 0) for row in rows}
         taken = record["proof"]["resident_bytes"]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, AttributeError):
         return None
     if "CUDA context" in planned or not isinstance(taken, int):
         return None

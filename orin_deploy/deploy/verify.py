@@ -169,8 +169,7 @@ def context_per_slot(spec: Spec) -> int | None:
     total, count = _number(spec, "ctx_size"), _number(spec, "parallel")
     if not total or count is None:
         return None
-    unified = spec.settings.get("kv_unified")
-    shared = unified is not None and unified.value in (True, "on")
+    shared = "kv_unified" in spec.settings and spec.settings["kv_unified"].value is True
     return serving.context_per_slot(spec.model.n_ctx_train, ctx_size=total, parallel=count, kv_unified=shared)
 
 

@@ -14,6 +14,7 @@ from orin_deploy.doctor.boards import board_of
 from orin_deploy.doctor.evidence import Claims
 from orin_deploy.facts import cpu
 from orin_deploy.facts.device import CudaToolkit, Memory, Tool
+from orin_deploy.intent.yaml_text import MAX_BRACKETS, bracket_depth
 
 MAX_YAML_CHARS = 64 * 1024
 
@@ -25,7 +26,7 @@ def parse(text: str, suffix: str) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError):
             return None
-    if suffix in (".yaml", ".yml") and len(text) <= MAX_YAML_CHARS:
+    if suffix in (".yaml", ".yml") and len(text) <= MAX_YAML_CHARS and bracket_depth(text) <= MAX_BRACKETS:
         import yaml
 
         try:

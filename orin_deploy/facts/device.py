@@ -77,7 +77,8 @@ class Tenant:
 
     `bytes` is what would be free without it: its processes' own pages (no files, nothing shared) and, where it can be
     read, the GPU memory that no resident size shows; `gpu_bytes` is that part, None where it is not known.
-    `promised_bytes` is what a deployment of ours was planned to take and has not taken yet.
+    `promised_bytes` is what a deployment of ours was planned to take and has not taken yet. `needed` is what this very
+    command runs in, as its shell and session: nobody offers to end it.
     """
 
     kind: str
@@ -87,6 +88,7 @@ class Tenant:
     promised_bytes: int = 0
     pids: tuple[int, ...] = ()
     unit: str | None = None  # the systemd service it runs in; of a container, what runs it ("docker", "podman" …)
+    needed: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,3 +179,9 @@ class Device:
     power: PowerState | None = None  # on a Jetson: modes, tools, the active mode
     tenants: tuple[Tenant, ...] = ()  # who else holds memory, the largest first
     tenants_unread: str | None = None  # what of them cannot be read, and why
+
+    @property
+    def board(self) -> str:
+        """The kind of machine, by which is kept what was measured on it: a Jetson's module, else what its CPUs are."""
+        module = self.jetson.module if self.jetson else None
+        return module or f"{self.machine} {self.cpu.model}, {len(self.cpu.usable)} CPUs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from struct import Struct
@@ -176,6 +176,34 @@ def read_ranges(read: Callable[[int, int], bytes], size: int | None, label: str,
     header = Header(label, version, metadata, tensors, data_offset, alignment, size, promised, digest)
     span = vocabulary.spans.get(Vocabulary.ARRAYS[0]) if vocabulary else None
     return header if span is None else replace(header, tokens=Tokens(header.n_vocab, *span, read))
+
+
+def check_set(parts: Sequence[Header]) -> None:
+    """Raises NotAModel where the parts of a split set, in order, do not make one model together."""
+    first, count = parts[0], max(parts[0].split_count, 1)
+    if count == 1:
+        return
+    if len(parts) < count:
+        raise NotAModel(
+            "gguf.split-name",
+            f"{first.label} is one of {count} parts; {len(parts)} were read",
+            "fetch the missing parts too",
+        )
+    for no, part in enumerate(parts):
+        if (part.split_no, part.split_count) != (no, count):
+            raise NotAModel(
+                "gguf.split-name",
+                f"{part.label} is no part {no + 1} of {count}, whatever its name says: it is of another model",
+                f"fetch the parts of {first.label} again into a folder of their own",
+            )
+    said, there = first.number("split.tensors.count", 0), sum(len(part.tensors) for part in parts)
+    if said and said != there:
+        raise NotAModel(
+            "gguf.split-name",
+            f"the {count} parts from {first.label} on hold {there} tensors, and its header says {said}: "
+            "they are not all of one model",
+            f"fetch the parts of {first.label} again into a folder of their own",
+        )
 
 
 def check_name(header: Header, name: str) -> None:

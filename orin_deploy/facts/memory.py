@@ -66,16 +66,19 @@ def plausible(info: Mapping[str, int]) -> tuple[dict[str, int], tuple[str, ...]]
         return {}, ("/proc/meminfo gives no MemTotal: how much memory there is, is not known",)
     for name, whole in (*((name, "MemTotal") for name in _PARTS), ("SwapFree", "SwapTotal")):
         most = info.get(whole, 0)
-        if info.get(name, 0) > most:
+        if info.get(name, 0) <= most:
+            continue
+        told = f"/proc/meminfo gives {name} {info[name] // MIB} MiB of {whole} {most // MIB} MiB, which cannot be"
+        if name == "MemAvailable":  # all of it would be the one wrong guess that costs: it is estimated below
+            del clipped[name]
+            doubts.append(told)
+        else:
             clipped[name] = most
-            doubts.append(
-                f"/proc/meminfo gives {name} {info[name] // MIB} MiB of {whole} {most // MIB} MiB, which cannot be: "
-                f"{most // MIB} MiB is taken"
-            )
-    if "MemAvailable" not in info:
+            doubts.append(f"{told}: {most // MIB} MiB is taken")
+    if "MemAvailable" not in clipped:
+        told = doubts.pop(0) if "MemAvailable" in info else "/proc/meminfo gives no MemAvailable"
         doubts.append(
-            f"/proc/meminfo gives no MemAvailable: {min(available(clipped), total) // MIB} MiB is estimated from "
-            "free memory and page cache"
+            f"{told}: {min(available(clipped), total) // MIB} MiB is estimated from free memory and page cache"
         )
     return clipped, tuple(doubts)
 

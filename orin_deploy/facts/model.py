@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 
 from orin_deploy.facts.blocks import Block, read_blocks
-from orin_deploy.facts.gguf import Header, read_file, read_set
+from orin_deploy.facts.gguf import Header, check_set, read_file, read_set
 from orin_deploy.facts.gguf_types import FILE_TYPES
 from orin_deploy.facts.layers import Layer, read_layers
 from orin_deploy.facts.not_a_model import NotAModel
@@ -18,6 +18,7 @@ from orin_deploy.facts.tensors import Tensors, repackable_bytes
 # They load, but answer no chat: encoders, and what rides along with a model.
 _ENCODERS = ("bert", "t5encoder", "gemma-embedding", "wavtokenizer")
 _COMPANIONS = ("clip", "adapter", "mmproj")
+_PROJECTOR = frozenset({"clip", "mmproj"})
 
 # Elements: a hundred times what the largest models have, except for the context, which upstream keeps in 32 bits.
 _MOST = {
@@ -110,13 +111,20 @@ def from_file(path: Path) -> Model:
 
 
 def projector_bytes(path: str | None) -> int:
-    """Bytes of the tensors of a multimodal projector (--mmproj), 0 where there is none or the file is not there yet.
+    """Bytes of the tensors of a multimodal projector (--mmproj), 0 without one.
 
-    Raises NotAModel for a file that is no GGUF.
+    Raises NotAModel for a file that is not there, is no GGUF, or is another model: nothing fetches a projector.
     """
-    if path is None or not Path(path).is_file():
+    if path is None:
         return 0
-    return sum(tensor.bytes for tensor in read_file(Path(path), fingerprint=False).tensors)
+    header = read_file(Path(path), fingerprint=False)
+    if _PROJECTOR.isdisjoint((header.text("general.architecture"), header.text("general.type"))):
+        raise NotAModel(
+            "gguf.not-a-projector",
+            f"{header.label} is no multimodal projector but a GGUF of {header.text('general.architecture')}",
+            "set mmproj to the mmproj file of the model's publisher",
+        )
+    return sum(tensor.bytes for tensor in header.tensors)
 
 
 def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) -> Model:
@@ -124,12 +132,7 @@ def from_header(header: Header, reference: str, *, rest: Sequence[Header] = ()) 
     architecture = _architecture(header)
     _check_sizes(header, architecture)
     parts = (header, *rest)
-    if len(parts) < header.split_count:
-        raise NotAModel(
-            "gguf.split-name",
-            f"{header.label} is one of {header.split_count} parts; {len(parts)} were read",
-            "fetch the missing parts too",
-        )
+    check_set(parts)
     tensors = [tensor for part in parts for tensor in part.tensors]
     if not tensors:
         raise NotAModel(

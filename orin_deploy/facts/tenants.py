@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from orin_deploy.facts.device import MIB, Tenant
 from orin_deploy.facts.memory import KIB, page_bytes
+from orin_deploy.facts.programs import ancestors, is_interpreter, name_of
 from orin_deploy.host.machine import Machine
 
 NVMAP_CLIENTS = "/sys/kernel/debug/nvmap/iovmm/clients"
@@ -38,7 +39,10 @@ _GPU_DEVICES = ("/dev/nvmap", "/dev/nvhost", "/dev/nvgpu", "/dev/nvidia")
 
 @dataclass(frozen=True)
 class Process:
-    """One process that holds memory of its own; `gpu_bytes` is None where it is not known."""
+    """One process that holds memory of its own; `gpu_bytes` is None where it is not known.
+
+    One that `is_interpreter` has nothing to do with others of its name; one that is `needed` this command runs in.
+    """
 
     pid: int
     name: str
@@ -46,6 +50,8 @@ class Process:
     cgroup: str = ""
     gpu_bytes: int | None = None
     has_gpu_open: bool = False
+    is_interpreter: bool = False
+    needed: bool = False
 
 
 def read(machine: Machine) -> tuple[tuple[Tenant, ...], str | None]:
@@ -93,7 +99,10 @@ def _whose(process: Process, containers: Mapping[str, str]) -> tuple[str, str]:
         return "container", containers.get(found) or found[:12]
     if is_desktop(process.name):
         return "desktop", "desktop"
-    return "process", f"{process.name} ({process.pid})" if process.name.startswith(_ENGINES) else process.name
+    if not (process.is_interpreter or process.name.startswith(_ENGINES)):
+        return "process", process.name
+    unit = _unit(process) if process.is_interpreter else None
+    return "process", f"{process.name} ({unit or process.pid})"
 
 
 def _tenant(kind: str, name: str, members: list[Process]) -> Tenant:
@@ -103,7 +112,7 @@ def _tenant(kind: str, name: str, members: list[Process]) -> Tenant:
         kind = "gpu"
     if kind == "desktop":
         name = f"desktop ({', '.join(list(dict.fromkeys(each.name for each in members))[:3])})"
-    units = {match[1] for each in members if (match := _UNIT.search(each.cgroup))}
+    units = {_unit(each) for each in members}
     return Tenant(
         kind=kind,
         name=name,
@@ -111,7 +120,13 @@ def _tenant(kind: str, name: str, members: list[Process]) -> Tenant:
         gpu_bytes=sum(known) if known else None,
         pids=tuple(each.pid for each in members),
         unit=_runtime(members[0].cgroup) if kind == "container" else next(iter(units)) if len(units) == 1 else None,
+        needed=any(each.needed for each in members),
     )
+
+
+def _unit(process: Process) -> str | None:
+    match = _UNIT.search(process.cgroup)
+    return match[1] if match else None
 
 
 def _container(cgroup: str) -> str | None:
@@ -134,23 +149,27 @@ def _container_name(machine: Machine, identifier: str) -> str:
 def _processes(machine: Machine, clients: Mapping[int, tuple[str, int]], *, look_for_gpu: bool) -> Iterator[Process]:
     """Every process but our own that holds memory worth a look, or GPU memory."""
     page, myself, seen = page_bytes(machine), machine.link_target("/proc/self"), set()
+    around = ancestors(machine) | {1}
     for number in _numbers(machine):
         own = _own_pages(machine, number) * page
         gpu = clients.get(int(number))
         if number == myself or (own < _LOOKED_AT_BYTES and gpu is None):
             continue
         seen.add(int(number))
+        name, alone = name_of(machine, number)
         yield Process(
             pid=int(number),
-            name=_name(machine, number) or (gpu[0] if gpu else "?"),
+            name=name or (gpu[0] if gpu else "?"),
             own_bytes=own,
             cgroup=machine.read(f"/proc/{number}/cgroup") or "",
             gpu_bytes=gpu[1] if gpu else 0 if clients else None,
             has_gpu_open=look_for_gpu and _has_gpu_open(machine, number),
+            is_interpreter=alone,
+            needed=int(number) in around,
         )
     for pid, (name, size) in clients.items():
         if pid not in seen:  # one of another container's: NvMap counts by the machine's numbers
-            yield Process(pid, name, 0, gpu_bytes=size)
+            yield Process(pid, name, 0, gpu_bytes=size, is_interpreter=is_interpreter(name))
 
 
 def _numbers(machine: Machine) -> list[str]:
@@ -158,15 +177,6 @@ def _numbers(machine: Machine) -> list[str]:
         return [name for name in os.listdir(machine.path("/proc")) if name.isdecimal()]
     except OSError:
         return []
-
-
-def _name(machine: Machine, number: str) -> str | None:
-    """The program's name; a Python that runs orin-deploy, as each supervisor does, goes by that and is not ended."""
-    name = machine.read(f"/proc/{number}/comm")
-    if name is None or not name.startswith("python"):
-        return name
-    command = machine.read_bytes(f"/proc/{number}/cmdline", 4096) or b""
-    return "orin-deploy" if re.search(rb"\0-m\0orin_deploy\b", command) else name
 
 
 def _own_pages(machine: Machine, number: str) -> int:

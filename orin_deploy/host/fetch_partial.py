@@ -80,7 +80,7 @@ class Partial:
             note = json.loads(self.note.read_text())
             same = note["source"] == self.source
             self.etag, self.total = note["etag"], note["total"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             same = False
         if not same:
             self.reset()

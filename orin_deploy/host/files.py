@@ -150,5 +150,5 @@ def _held_by(path: Path) -> str:
     try:
         holder = json.loads(path.read_text())
         return f"`{holder['command']}` (process {holder['pid']}, since {holder['since']}) is changing this machine"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another orin-deploy is changing this machine"

@@ -21,7 +21,7 @@ class Reply:
         """The body as JSON, or None when it is something else."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
 

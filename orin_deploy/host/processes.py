@@ -141,7 +141,7 @@ def read_state(launch: Path) -> State | None:
         return State(
             supervisor=supervisor, server=Identity(**server) if server else None, companions=companions, **data
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
@@ -237,5 +237,5 @@ def stop(host: Machine, launch: Path) -> None:
 def _stop_timeout_s(launch: Path) -> float:
     try:
         return float(json.loads(launch.read_text())["stop_timeout_s"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return STOP_TIMEOUT_S

@@ -197,7 +197,7 @@ def disagreements(profile: Profile, device: Device) -> tuple[str, ...]:
     if len(device.cpu.present) != expected:
         found.append(f"this board has {len(device.cpu.present)} CPUs where profile {profile.name} says {expected}")
     total = board.memory_total_mib
-    if total is not None and abs(device.memory.total // MIB - total) > total // 10:
+    if total is not None and device.memory.total and abs(device.memory.total // MIB - total) > total // 10:
         found.append(
             f"this board has {device.memory.total // MIB} MiB of memory where profile {profile.name} says {total}"
         )

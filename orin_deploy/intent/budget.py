@@ -11,14 +11,18 @@ from orin_deploy.intent.engine_rows import Row, engine_rows
 from orin_deploy.intent.process_rows import process_rows
 from orin_deploy.intent.serving import STEP, Serving
 
+AVAILABLE, SET, GROUP = "available", "set", "group"
+"""Kinds of limit: what is free, which moves by itself; what somebody has set; a control group's."""
+
 
 @dataclass(frozen=True)
 class Budget:
-    """Rows, their sum and what can be had, all in bytes."""
+    """Rows, their sum and what can be had, all in bytes; what that is bound by in words and as a kind of limit."""
 
     rows: tuple[Row, ...]
     limit_bytes: int
     limit_source: str
+    limit_kind: str = AVAILABLE
 
     @property
     def total_bytes(self) -> int:
@@ -36,6 +40,7 @@ def estimate(
     reserve_bytes: int = 0,
     limit_bytes: int = 0,
     limit_source: str = "no limit",
+    limit_kind: str = AVAILABLE,
     extra: tuple[Row, ...] = (),
 ) -> Budget:
     """What serving takes, row by row; rows are disjoint and in bytes. `extra` rows join them, before the reserve.
@@ -45,7 +50,8 @@ def estimate(
     if serving.cache_ram_mib < 0:
         raise Refused("a prompt cache without a limit fits no budget", "--set cache_ram=0, or a number of MiB")
     rows = (*engine_rows(model, serving), *draft_rows(model, serving), *process_rows(model, serving), *extra)
-    return Budget((*rows, Row("reserve", reserve_bytes, "left to the system")), limit_bytes, limit_source)
+    rows = (*rows, Row("reserve", reserve_bytes, "left to the system"))
+    return Budget(rows, limit_bytes, limit_source, limit_kind)
 
 
 def fit_context(model: Model, serving: Serving, *, limit_bytes: int, reserve_bytes: int = 0) -> int | None:

@@ -56,7 +56,24 @@ def draft_rows(model: Model, serving: Serving) -> tuple[Row, ...]:
     present = tuple(row for row in rows if row.bytes or row.name != "draft recurrent state")
     if not drafting.apart:
         return present
-    return (*present, Row("draft process", _RPC_BYTES, "measured here: ggml-rpc-server beyond the draft's buffers"))
+    in_server = {"draft weights": _embedding(draft, own), "draft compute": compute.host}
+    said = "measured here: ggml-rpc-server beyond the draft's buffers"
+    return (
+        *(_apart(row, in_server.get(row.name, 0)) for row in present),
+        Row("draft process", _RPC_BYTES, said, _RPC_BYTES),
+    )
+
+
+def _apart(row: Row, in_server: int) -> Row:
+    """A row of a draft in its own process: what it reads out lies in the server, else all but so many bytes there."""
+    return row if row.name == "draft output" else replace(row, apart_bytes=max(row.bytes - in_server, 0))
+
+
+def _embedding(draft: Model, own: Serving) -> int:
+    """Bytes of a draft's weights that stay in the server whatever computes them: its token embedding."""
+    if draft.tensors is None:
+        return draft.token_embd_bytes
+    return tensors.gpu_bytes(draft.tensors, mapped=own.mapped, cuda=own.gpu)[1]
 
 
 def _as_draft(model: Model, serving: Serving, drafting: Drafting) -> Serving:

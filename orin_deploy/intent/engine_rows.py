@@ -30,11 +30,15 @@ FROM_HEADER, FROM_FILE = "the header's tensors", "the catalogue's file size"
 
 @dataclass(frozen=True)
 class Row:
-    """One share of the pool: what it is for, bytes, and where the number comes from."""
+    """One share of the pool: what it is for, bytes, and where the number comes from.
+
+    `apart_bytes` of them lie in the draft's own process.
+    """
 
     name: str
     bytes: int
     source: str
+    apart_bytes: int = 0
 
 
 def engine_rows(model: Model, serving: Serving) -> tuple[Row, ...]:

@@ -9,9 +9,9 @@ from orin_deploy.errors import Refused
 from orin_deploy.facts.cpu import ggml_features
 from orin_deploy.facts.device import MIB, Device
 from orin_deploy.facts.model import Model, projector_bytes
-from orin_deploy.intent.budget import Budget, estimate
+from orin_deploy.intent.budget import AVAILABLE, SET, Budget, estimate
 from orin_deploy.intent.engine_rows import Row
-from orin_deploy.intent.limit import file_copy, is_set, limit
+from orin_deploy.intent.limit import file_copy, limit
 from orin_deploy.intent.refusal import refusal
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Drafting, Serving
@@ -31,26 +31,22 @@ class Fitted:
     record: int
     total_bytes: int
     limit_bytes: int
-    limit_source: str
+    limit_kind: str = AVAILABLE
 
 
 def fit(
     model: Model,
     values: Mapping[str, Setting],
-    engine: Build,
+    serving: Serving,
+    room: Room,
     device: Device,
-    fitted: Fitted | None,
-    own_bytes: int,
-    learned: tuple[Row, ...] = (),
-    drafting: Drafting | None = None,
+    fitted: Fitted | None = None,
 ) -> tuple[Setting, Budget]:
-    """The context as it will be passed and the budget at it.
+    """The context as it will be passed and the budget at it, for a model that is to be served in a room.
 
     A context fitted earlier stays while it still fits and nothing but the free memory has changed. Raises Refused
     (exit code 4) with need, limit and the largest context that fits.
     """
-    serving = serving_of(values, engine, drafting)
-    room = room_of(device, values, own_bytes, (*file_copy(model, serving), *learned))
     asked = values["ctx_size"]
     if asked.value == "auto":
         most = room.most(model, serving) or STEP * serving.parallel
@@ -69,22 +65,30 @@ def fit(
     serving = replace(serving, ctx_size=int(str(setting.value)))
     planned = room.budget(model, serving)
     if not planned.fits:
-        raise refusal(model, serving, room, device)
+        raise refusal(model, serving, room, device, fitted=asked.value == "auto")
     return setting, planned
 
 
-def room_of(device: Device, values: Mapping[str, Setting], own_bytes: int, extra: tuple[Row, ...] = ()) -> Room:
-    """The room on a device; `own_bytes` is what this deployment's running server would give back, `extra` are rows
-    that no context changes."""
-    size, source = limit(device, values, own_bytes)
-    return Room(size, source, int(str(values["memory.reserve_mib"].value)) * MIB, extra)
+def room_of(
+    device: Device,
+    values: Mapping[str, Setting],
+    model: Model,
+    serving: Serving,
+    *,
+    own_bytes: int = 0,
+    learned: tuple[Row, ...] = (),
+) -> Room:
+    """The room on a device for a model served there; `own_bytes` is what this deployment's running server would give
+    back, `learned` what earlier starts took beyond their plans."""
+    bound = limit(device, values, own_bytes)
+    reserve = int(str(values["memory.reserve_mib"].value)) * MIB
+    return Room(bound.bytes, bound.source, reserve, (*file_copy(model, serving), *learned), bound.kind)
 
 
 def _same(fitted: Fitted, now: Budget) -> bool:
     """It takes what it took, and nobody has set another limit: what is free moves by itself, a set limit does not."""
-    before = (fitted.limit_source, fitted.limit_bytes)
-    after = (now.limit_source, now.limit_bytes)
-    set_by_hand = any(is_set(source) for source, _ in (before, after))
+    before, after = (fitted.limit_kind, fitted.limit_bytes), (now.limit_kind, now.limit_bytes)
+    set_by_hand = SET in (fitted.limit_kind, now.limit_kind)
     return fitted.total_bytes == now.total_bytes and (not set_by_hand or before == after)
 
 
@@ -132,5 +136,5 @@ def alone(model: Model, tokens: int, device: Device) -> Budget:
         model,
         Serving(ctx_size=tokens, cpu_features=features),
         limit_bytes=device.memory.available,
-        limit_source="MemAvailable",
+        limit_source="MemAvailable" if device.memory.total else "; ".join(device.memory.doubts),
     )

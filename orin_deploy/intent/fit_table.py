@@ -9,12 +9,10 @@ from itertools import count, takewhile
 from orin_deploy.facts.model import Model
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Serving, kind_text
-from orin_deploy.intent.ways import kinds
+from orin_deploy.intent.ways import ENOUGH, kinds
 
 _SHORTEST = 2048
 _USUAL_SLOTS = (1, 2, 4)
-_ENOUGH = 8192
-"""Tokens that a conversation with a few tool calls or documents takes: below it a smaller type of cache is worth it."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,9 @@ def _between(low: Cell, high: Cell, limit: int | None) -> int:
 
 def _recommended(serving: Serving, largest: Sequence[Cell | None]) -> Cell | None:
     """Of the slots asked for, the largest type of cache with which a conversation fits, or all the training context;
-    else the one with the largest context."""
-    own = [cell for cell in largest if cell is not None and cell.column.slots == serving.parallel]
-    enough = min(_ENOUGH, max((cell.context for cell in own), default=0))
+    else the one with the largest context. Where that many do not fit, of as many as do."""
+    fitting = [cell for cell in largest if cell is not None and cell.column.slots <= serving.parallel]
+    slots = max((cell.column.slots for cell in fitting), default=0)
+    own = [cell for cell in fitting if cell.column.slots == slots]
+    enough = min(ENOUGH, max((cell.context for cell in own), default=0))
     return next((cell for cell in own if cell.context >= enough), None)

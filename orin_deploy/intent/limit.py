@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from orin_deploy.errors import Refused
 from orin_deploy.facts.device import MIB, Device, Memory
 from orin_deploy.facts.memory import COMPACT
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.budget import Budget
+from orin_deploy.intent.budget import AVAILABLE, GROUP, SET, Budget
 from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.serving import Serving, mib
 from orin_deploy.intent.spec import Setting
 
 SET_LIMIT = "memory.limit_mib"
 FILE_COPY = "file copy"
-_GROUP = "'s limit less its use"
 LEARNED = "learned"
 
 # L4T 36.4.7 fails large CUDA allocations with memory free (NVIDIA's issue 5602402, fixed in 36.5). Measured on an Orin
@@ -26,8 +26,16 @@ _LEARNED_SHARE = 0.1  # from which on the row deserves a word of its own
 _BUFFERS = ("weights", "KV cache", "compute", "draft weights", "draft KV cache", "draft compute")
 
 
-def limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tuple[int, str]:
-    """Bytes that can be had and what bounds them: the tightest of the user's limit, the control groups', what is
+class Limit(NamedTuple):
+    """How many bytes can be had, what bounds them in words, and of which kind that is."""
+
+    bytes: int
+    source: str
+    kind: str
+
+
+def limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> Limit:
+    """The limit: the tightest of the user's limit, the control groups', what is
     available and not promised to another deployment. `own_bytes` is what this deployment's server would give back.
 
     Raises Refused where the machine does not tell its memory and nobody has set a limit.
@@ -35,37 +43,29 @@ def limit(device: Device, values: Mapping[str, Setting], own_bytes: int) -> tupl
     memory = device.memory
     own = " and what this deployment holds" if own_bytes else ""
     asked = values[SET_LIMIT]
-    bounds: list[tuple[int, str]] = []
+    bounds: list[Limit] = []
     if asked.value not in ("auto", None):
-        bounds.append((int(str(asked.value)) * MIB, f"{SET_LIMIT} ({asked.source})"))
+        bounds.append(Limit(int(str(asked.value)) * MIB, f"{SET_LIMIT} ({asked.source})", SET))
     if memory.total:
         bounds.append(_available(device, own_bytes, own))
     elif not bounds:
         raise Refused("; ".join(memory.doubts) or "how much memory there is, is not known", f"--set {SET_LIMIT}=N")
     group, most, used = _group(memory, is_unit=_is_unit(device, values))
     if most is not None:
-        bounds.append((max(most - (used or 0) + own_bytes, 0), f"{group}{_GROUP}{own}"))
+        left = max(most - (used or 0) + own_bytes, 0)
+        bounds.append(Limit(left, f"{group}'s limit less its use{own}", GROUP))
     return min(bounds)
 
 
-def is_set(source: str) -> bool:
-    """Whether a limit's source says that somebody has set it: what is free does not move it."""
-    return source.startswith(SET_LIMIT)
-
-
-def is_fixed(source: str) -> bool:
-    """Whether a limit is one that was set, or a control group's: memory that others give back does not raise it."""
-    return is_set(source) or _GROUP in source
-
-
-def _available(device: Device, own_bytes: int, own: str) -> tuple[int, str]:
+def _available(device: Device, own_bytes: int, own: str) -> Limit:
     if device.assumed:
-        return device.memory.available, f"MemTotal less idle use ({device.assumed})"
+        return Limit(device.memory.available, f"MemTotal less idle use ({device.assumed})", AVAILABLE)
     waiting = [tenant for tenant in device.tenants if tenant.promised_bytes]
     promised = sum(tenant.promised_bytes for tenant in waiting)
     names = " and ".join(tenant.name for tenant in waiting)
     less = f" less {mib(promised)} promised to {names}" if promised else ""
-    return max(device.memory.available + own_bytes - promised, 0), f"MemAvailable{own}{less}"
+    left = max(device.memory.available + own_bytes - promised, 0)
+    return Limit(left, f"MemAvailable{own}{less}", AVAILABLE)
 
 
 def _is_unit(device: Device, values: Mapping[str, Setting]) -> bool:
@@ -145,5 +145,5 @@ def _cuda(device: Device, budget: Budget) -> Iterator[str]:
             f"mapped for CUDA the file lies in memory twice while it is read, {mib(rows[FILE_COPY])} more: "
             "--set load_mode=auto reads it without that copy"
         )
-    if _GROUP in budget.limit_source:
+    if budget.limit_kind == GROUP:
         yield f"{budget.limit_source}: the plan keeps to it, but a cgroup does not count what CUDA takes on a Jetson"

@@ -33,9 +33,9 @@ class ToMeasure:
 class Decision:
     """What was measured to be best for a deployment: a kind or "none", and how it drafts.
 
-    `source` says where that is from, as in "measured 2026-11-30, bench record 17: 1.62 times none". None leaves a number to
-    its default. `gain` is the speed over that without speculation, `record` the bench's record with all samples;
-    `sure` is False where the measurement could not tell, which means none.
+    `source` says where that is from, as in "measured 2026-11-30, bench record 17: 1.62 times none". None leaves a
+    number to its default. `gain` is the speed over that without speculation, `record` the bench's record with all
+    samples; `sure` is False where the measurement could not tell, which means none.
     """
 
     kind: str

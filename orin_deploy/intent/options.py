@@ -16,7 +16,7 @@ from orin_deploy.intent.spec import Value
 OPTIONS: dict[str, Option] = {row.key: row for row in (*SERVER, *OWN)}
 """Every option by its key, in the order in which they are written."""
 
-_CMAKE, _WORKLOAD = "build.cmake.", "speculation.workload."
+_CMAKE, WORKLOAD = "build.cmake.", "speculation.workload."
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -46,8 +46,8 @@ def find(key: str) -> Option:
     if name.startswith(_CMAKE):
         check_cmake(name.removeprefix(_CMAKE))
         return Option(name, "str", f"cmake's {name.removeprefix(_CMAKE)}.", cost="rebuild")
-    if re.fullmatch(rf"{_WORKLOAD}[a-z0-9][a-z0-9_-]*", name):
-        return Option(name, "float", f"Weight of {name.removeprefix(_WORKLOAD)}.", low=0, high=1e6)
+    if re.fullmatch(rf"{WORKLOAD}[a-z0-9][a-z0-9_-]*", name):
+        return Option(name, "float", f"Weight of {name.removeprefix(WORKLOAD)}.", low=0, high=1e6)
     name = name.replace("-", "_")
     old_flag = key.strip().startswith("-") and name in RENAMED  # --draft was a number of tokens, draft is a key
     if (option := _BY_NAME.get(name)) and not old_flag:

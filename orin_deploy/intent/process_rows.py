@@ -42,14 +42,18 @@ def process_rows(model: Model, serving: Serving) -> Iterator[Row]:
         )
 
 
-def _prompt_cache(model: Model, serving: Serving) -> Row:
-    """The prompts kept in memory, and for each slot the checkpoints of what cannot be rolled back
-    (server-context.cpp, create_checkpoint): the sliding layers' cells and the recurrent state."""
-    said = f"upstream: --cache-ram {serving.cache_ram_mib}"
+def checkpoint_bytes(model: Model, serving: Serving) -> int:
+    """What one checkpoint of all slots takes: what cannot be rolled back, of sliding layers and recurrent state."""
     sliding = 0 if serving.swa_full else cache_bytes(model, serving)[1]
-    once = sliding + state_bytes(model, serving.parallel)
+    return sliding + state_bytes(model, serving.parallel)
+
+
+def _prompt_cache(model: Model, serving: Serving) -> Row:
+    """The prompts kept in memory, and for each slot the checkpoints (server-context.cpp, create_checkpoint)."""
+    said = f"upstream: --cache-ram {serving.cache_ram_mib}"
+    once, state = checkpoint_bytes(model, serving), state_bytes(model, serving.parallel)
     if once and serving.ctx_checkpoints:
-        kept = " and ".join(["sliding layers"] * bool(sliding) + ["recurrent state"] * (once > sliding))
+        kept = " and ".join(["sliding layers"] * (once > state) + ["recurrent state"] * bool(state))
         said += f", and at most {serving.ctx_checkpoints} checkpoints of the {kept} a slot (--ctx-checkpoints)"
     return Row("prompt cache", serving.cache_ram_mib * MIB + serving.ctx_checkpoints * once, said)
 

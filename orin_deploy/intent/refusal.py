@@ -5,10 +5,13 @@ from __future__ import annotations
 from orin_deploy.errors import Refused
 from orin_deploy.facts.device import Device
 from orin_deploy.facts.model import Model
+from orin_deploy.intent.budget import GROUP, SET, Budget
 from orin_deploy.intent.relief import Relief, enough, of_machine, relief
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Serving, kind_text, mib, total_cells
 from orin_deploy.intent.ways import Largest, Way, largest, ways_to_fit
+
+_FIXED = {SET: "memory.limit_mib", GROUP: "the group's limit"}
 
 
 class DoesNotFit(Refused):
@@ -41,11 +44,13 @@ class DoesNotFit(Refused):
         self.frees = frees
 
 
-def refusal(model: Model, serving: Serving, room: Room, device: Device | None = None) -> DoesNotFit:
-    """The error for a deployment that does not fit its room."""
+def refusal(
+    model: Model, serving: Serving, room: Room, device: Device | None = None, *, fitted: bool = False
+) -> DoesNotFit:
+    """The error for a deployment that does not fit its room; with `fitted` its context was nobody's wish."""
     budget = room.budget(model, serving)
     found = largest(model, serving, room)
-    ways = ways_to_fit(model, serving, room)
+    ways = ways_to_fit(model, serving, room, fitted=fitted)
     needs = f"a context of {total_cells(model, serving)} needs {mib(budget.total_bytes)}"
     has = f"{mib(budget.limit_bytes)} can be had ({budget.limit_source})"
     fitting = [f"{each.ctx_size} with {_text(each)} KV cache" for each in found if each.ctx_size]
@@ -56,7 +61,7 @@ def refusal(model: Model, serving: Serving, room: Room, device: Device | None = 
         rest = f"no context fits: the smallest still takes {mib(smallest)}"
     return DoesNotFit(
         f"{needs}, but {has}; {rest}",
-        " or ".join(" ".join(way.words) for way in ways) or "use a smaller model or quantisation, or free memory",
+        " or ".join(" ".join(way.words) for way in ways) or _without_a_way(room, budget),
         need_bytes=budget.total_bytes,
         limit_bytes=budget.limit_bytes,
         limit_source=budget.limit_source,
@@ -69,3 +74,13 @@ def refusal(model: Model, serving: Serving, room: Room, device: Device | None = 
 
 def _text(each: Largest) -> str:
     return kind_text((each.cache_type_k, each.cache_type_v))
+
+
+def _without_a_way(room: Room, budget: Budget) -> str:
+    """What there is to do where no setting of the server is enough; what bounds the room is said first."""
+    smaller = "use a smaller model or quantisation"
+    if room.fixed:
+        return f"raise {_FIXED.get(room.limit_kind, 'that limit')}, or {smaller}"
+    if room.reserve_bytes * 2 > budget.total_bytes and budget.total_bytes - room.reserve_bytes <= room.limit_bytes:
+        return f"lower memory.reserve_mib, which is {mib(room.reserve_bytes)} of it, or {smaller}"
+    return f"{smaller}, or free memory"

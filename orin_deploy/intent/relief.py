@@ -11,7 +11,6 @@ from itertools import combinations
 from orin_deploy.facts.device import MIB, Device, Tenant
 from orin_deploy.facts.memory import COMPACT
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.limit import is_fixed
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import Serving
 from orin_deploy.intent.ways import Way, savings
@@ -19,14 +18,19 @@ from orin_deploy.intent.ways import Way, savings
 _WORTH_BYTES = 16 * MIB  # less than this is no relief
 
 # What a machine needs to run and to be reached; never named as something to end.
-_NEEDED = re.compile(r"systemd|init\b|dbus|sshd|NetworkManager|wpa_supplicant|dockerd|containerd|orin-deploy")
+_NEEDED = re.compile(
+    r"systemd|init\b|dbus|ssh\b|sshd|NetworkManager|wpa_supplicant|iwd\b|connman|dhc|netplan|tailscaled|zerotier|"
+    r"openvpn|udev|polkit|login|su\b|sudo\b|tmux|screen\b|dockerd|docker\.|containerd|orin-deploy"
+)
+_SHELL = re.compile(r"(ba|da|z|k|fi|c|tc|a)?sh \(")  # at a prompt: it runs no script
 
 _NO_DESKTOP = "sudo systemctl isolate multi-user.target"
 
 
 @dataclass(frozen=True)
 class Relief:
-    """One thing that would free memory: in words, the bytes it gives, and the command or the words to add to one.
+    """One thing that would free memory: in words, the bytes it gives, and the command or the words to add to one, where
+    it is `options` of the deployment.
 
     0 bytes are given by what makes free memory usable and not more.
     """
@@ -34,6 +38,7 @@ class Relief:
     what: str
     bytes: int
     command: str
+    options: tuple[tuple[str, str], ...] = ()
 
 
 def relief(model: Model, serving: Serving, room: Room, device: Device) -> tuple[Relief, ...]:
@@ -41,7 +46,7 @@ def relief(model: Model, serving: Serving, room: Room, device: Device) -> tuple[
 
     Where the limit is fixed only the settings help.
     """
-    free, missed = ((), ()) if is_fixed(room.limit_source) else (_free(device), _missed(device))
+    free, missed = ((), ()) if room.fixed else (_free(device), _missed(device))
     options = (_of_way(way, given) for way, given in savings(model, serving, room) if given >= _WORTH_BYTES)
     return (*free, *options, *missed)
 
@@ -49,7 +54,7 @@ def relief(model: Model, serving: Serving, room: Room, device: Device) -> tuple[
 def of_machine(room: Room, device: Device) -> tuple[Relief, ...]:
     """What the machine itself could give, whatever is served; nothing for a board that is not at hand, and where the
     limit is fixed."""
-    return () if is_fixed(room.limit_source) else (*_free(device), *_missed(device))
+    return () if room.fixed else (*_free(device), *_missed(device))
 
 
 def enough(reliefs: Sequence[Relief], missing_bytes: int, most: int = 3) -> tuple[Relief, ...]:
@@ -80,8 +85,19 @@ def _missed(device: Device) -> Iterator[Relief]:
         return
     desktop = [tenant for tenant in device.tenants if tenant.kind == "desktop"]
     for tenant in (*desktop, *(each for each in device.tenants if each.kind != "desktop")):
-        if tenant.bytes + tenant.promised_bytes >= _WORTH_BYTES and not _NEEDED.match(tenant.name):
+        if tenant.bytes + tenant.promised_bytes >= _WORTH_BYTES and not _is_needed(tenant):
             yield _without(tenant)
+
+
+def _is_needed(tenant: Tenant) -> bool:
+    """Whether ending it would end the machine's own services, a session of somebody's, or this very command. A desktop
+    can be left even so, and a deployment or a container may be called anything."""
+    if tenant.kind == "desktop":
+        return False
+    if tenant.kind in ("deployment", "container"):
+        return tenant.needed
+    names = (tenant.name, tenant.unit or "")
+    return tenant.needed or any(map(_NEEDED.match, names)) or _SHELL.match(tenant.name) is not None
 
 
 def _without(tenant: Tenant) -> Relief:
@@ -105,4 +121,4 @@ def _without(tenant: Tenant) -> Relief:
 
 
 def _of_way(way: Way, given: int) -> Relief:
-    return Relief(way.what, given, " ".join(way.words))
+    return Relief(way.what, given, " ".join(way.words), way.options)

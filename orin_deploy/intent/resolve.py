@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from orin_deploy.errors import Refused, UsageError
 from orin_deploy.facts import jetson
 from orin_deploy.facts.device import MIB, CudaToolkit, Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent import board, build, cross, limit, options, power, speculation
-from orin_deploy.intent.engine_rows import Row
-from orin_deploy.intent.fit import Fitted, fit
+from orin_deploy.intent import board, build, cross, limit, options
+from orin_deploy.intent.basis import Around, basis
+from orin_deploy.intent.fit import fit
 from orin_deploy.intent.option_table import OWN, SERVER
-from orin_deploy.intent.placement import place
 from orin_deploy.intent.profile import Profile
-from orin_deploy.intent.spec import Build, Placement, Service, Setting, Spec, Value, Weights
-from orin_deploy.intent.speculation import Asked, Decided, Decision
+from orin_deploy.intent.spec import Build, Service, Setting, Spec, Value, Weights
 
 _SERVER = frozenset(row.key for row in SERVER)
 
@@ -30,27 +26,6 @@ _SLOWEST_READ_BYTES_PER_S = 20 * MIB
 # threads, tokens/s with 300,000 / 1000: alone 190 / 184, one busy process beside it 41 / 43, three of them 1.8 / 26.
 # (100 costs half the speed alone.) On Arm a spin is another time, for there is no pause in it: left as it is.
 _SHORT_SPIN = (("GOMP_SPINCOUNT", "1000"),)
-
-
-@dataclass(frozen=True)
-class Around:
-    """What else a decision needs to know.
-
-    `data` is our data folder; `help_text` the built server's own --help, None before the first build. `fitted` is the
-    context that was fitted for the server that runs now; `own_bytes` is the memory that this server would give back.
-    `learned` is what earlier starts took beyond their plans. `asked` is the speculation wished for with the draft that
-    was found, `decision` what was measured to be the best of it. `reboot` is the user's --reboot.
-    """
-
-    data: str
-    is_root: bool
-    help_text: str | None = None
-    fitted: Fitted | None = None
-    own_bytes: int = 0
-    learned: tuple[Row, ...] = ()
-    asked: Asked | None = None
-    decision: Decision | None = None
-    reboot: bool = False
 
 
 def layer(profile: Profile, sets: tuple[tuple[str, str], ...]) -> dict[str, Setting]:
@@ -94,23 +69,9 @@ def resolve(
     around: Around,
 ) -> Spec:
     """The spec for one deployment. Raises Refused or UsageError with what to change."""
-    values, drafted = _speculation(values, model, weights, engine, around)
-    draft = drafted.draft
-    apart = draft is not None and draft.where == "process"
-    powered = power.resolve(device, values, is_root=around.is_root, reboot=around.reboot)
-    placement = place(
-        power.in_mode(device.cpu, powered, profile.board.clusters if profile.board else ()), values, draft=apart
-    )
-    decided = {**values, **_decided(values, placement, engine), **_named(values, weights, alias), **drafted.options}
-    if draft is not None and apart:
-        draft = speculation.in_process(draft, values, engine, placement)
-        decided |= speculation.server_options(values, draft, engine)
-    _check_exposure(decided)
-    _check_cache(decided)
-    drafting = speculation.drafting(draft, values, engine)
-    decided["ctx_size"], budget = fit(
-        model, decided, engine, device, around.fitted, around.own_bytes, around.learned, drafting
-    )
+    made = basis(profile, device, values, engine, model, weights, alias, around)
+    decided, drafted, powered = dict(made.values), made.drafted, made.power
+    decided["ctx_size"], budget = fit(model, decided, made.serving, made.room, device, around.fitted)
     settings = {key: setting for key, setting in decided.items() if key in _SERVER and setting.value is not None}
     return Spec(
         name=name,
@@ -120,7 +81,7 @@ def resolve(
         weights=weights,
         build=engine,
         settings=settings,
-        placement=placement,
+        placement=made.placement,
         service=_service(name, decided, settings, engine, weights, device, around),
         budget=budget,
         sources={key: setting.source for key, setting in decided.items()},
@@ -131,23 +92,14 @@ def resolve(
             *drafted.warnings,
             *(powered.warnings if powered else ()),
         ),
-        draft=draft,
+        draft=made.draft,
         left_out=drafted.left_out,
         no_draft=drafted.no_draft,
         decision=around.decision,
         to_measure=drafted.to_measure,
         power=powered,
+        ctx_fitted=made.values["ctx_size"].value == "auto",
     )
-
-
-def _speculation(
-    values: Mapping[str, Setting], model: Model, weights: Weights, engine: Build, around: Around
-) -> tuple[Mapping[str, Setting], Decided]:
-    """The values with what a measured decision says of speculation, and the speculation."""
-    asked = around.asked or Asked(speculation.wish(values, decision=around.decision), decision=around.decision)
-    if around.decision is not None and asked.wish.auto:
-        values = {**values, **speculation.by_decision(around.decision, values)}
-    return values, speculation.decide(asked, model, weights, values, engine, around.help_text)
 
 
 def deployment_name(name: str) -> str:
@@ -158,53 +110,6 @@ def deployment_name(name: str) -> str:
             "use letters, digits, dots, dashes and underscores, as in --name my-model-2",
         )
     return name
-
-
-def _decided(values: Mapping[str, Setting], placement: Placement, engine: Build) -> dict[str, Setting]:
-    """The server options that follow from other decisions; what the user or the profile set stands."""
-    source = f"placement: {placement.why}"
-    decided = {"threads": Setting(placement.threads, source), "threads_batch": Setting(placement.threads_batch, source)}
-    if values["gpu_layers"].value == "auto":
-        # On a Jetson a layer left to the CPU frees no memory: it is the same DRAM.
-        decided["gpu_layers"] = Setting("all" if engine.cuda else None, "build.cuda")
-    return {
-        key: new if _is_auto(values[key]) else replace(values[key], value=new.value) for key, new in decided.items()
-    }
-
-
-def _named(values: Mapping[str, Setting], weights: Weights, alias: str) -> dict[str, Setting]:
-    """The file to serve, and the name clients see unless somebody chose one."""
-    named = {"model": replace(values["model"], value=weights.files[0].path)}
-    return named if values["alias"].value else {**named, "alias": Setting(alias, "the model's name")}
-
-
-def _is_auto(setting: Setting) -> bool:
-    return setting.value in (None, "auto", -1)
-
-
-def _check_exposure(values: Mapping[str, Setting]) -> None:
-    """An endpoint that others can reach needs an API key."""
-    host = str(values["host"].value)
-    try:
-        local = host.endswith(".sock") or host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local and values["api_key_file"].value is None:
-        raise UsageError(
-            f"host {host} can be reached from other machines, so it needs an API key",
-            "--set api_key_file=/path/to/key (one key a line), or leave host at 127.0.0.1",
-        )
-
-
-def _check_cache(values: Mapping[str, Setting]) -> None:
-    """The engine quantises the cache's values only with flash attention (llama-context.cpp)."""
-    kind = values["cache_type_v"].value
-    if values["flash_attn"].value == "off" and kind not in (None, "f32", "f16", "bf16"):
-        raise Refused(
-            f"cache_type_v={kind} ({values['cache_type_v'].source}) needs flash attention, which is off "
-            f"({values['flash_attn'].source})",
-            "--set flash_attn=on, or --set cache_type_v=f16",
-        )
 
 
 def _service(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from orin_deploy.facts.model import Model
-from orin_deploy.intent.budget import Budget, estimate, fit_context
+from orin_deploy.intent.budget import AVAILABLE, Budget, estimate, fit_context
 from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.serving import Serving
 
@@ -18,6 +18,12 @@ class Room:
     limit_source: str
     reserve_bytes: int = 0
     extra: tuple[Row, ...] = ()
+    limit_kind: str = AVAILABLE
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the limit was set or is a control group's: memory that others give back does not raise it."""
+        return self.limit_kind != AVAILABLE
 
     def budget(self, model: Model, serving: Serving, tokens: int | None = None) -> Budget:
         """What serving takes here, at its own context or at one of `tokens` over all slots."""
@@ -27,6 +33,7 @@ class Room:
             reserve_bytes=self.reserve_bytes,
             limit_bytes=self.limit_bytes,
             limit_source=self.limit_source,
+            limit_kind=self.limit_kind,
             extra=self.extra,
         )
 

@@ -122,15 +122,13 @@ class Placement:
 class Draft:
     """How tokens are drafted for the target to verify.
 
-    `kind` is what llama-server's --spec-type names, `others` are kinds asked for beside it. `where` is "inline" (the
-    server's own process), "process" (a process of the draft's own: ggml-rpc-server) or "draftless" (no draft model: by
-    n-grams, or by the target's own layers). With `optional` a server that does not speculate serves on without.
+    `kind` is what llama-server's --spec-type names, `others` are kinds asked for beside it. With `optional` a server
+    that does not speculate serves on without.
     """
 
     kind: str
     weights: Weights | None = None
     model: Model | None = None
-    where: str = "draftless"
     why: str = ""
     optional: bool = False
     source: str = "--draft"
@@ -145,6 +143,12 @@ class Draft:
     @property
     def kinds(self) -> tuple[str, ...]:
         return (*self.others, self.kind)
+
+    @property
+    def where(self) -> str:
+        """In "process" (the draft's own: ggml-rpc-server), "inline" (the server's) or "draftless" (no draft model: by
+        n-grams, or by the target's own layers)."""
+        return "process" if self.argv else "inline" if self.weights is not None else "draftless"
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,7 @@ class Spec:
     decision: Decision | None = None  # what draft=auto goes by
     to_measure: ToMeasure | None = None  # what draft=auto has no record of
     power: Power | None = None  # None where there is nothing to set: no Jetson
+    ctx_fitted: bool = False  # the context is what memory allows, nobody chose it
 
     @property
     def draft_process(self) -> Draft | None:

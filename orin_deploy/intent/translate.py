@@ -16,6 +16,11 @@ from orin_deploy.intent.translate_words import Assigned, Command
 
 __all__ = ["Note", "Translation", "translate"]
 
+# Programs that answer one prompt and end, with the word after them: `llama` takes a verb.
+_ONE_RUN = (
+    r"(?:main|(?:.+-)?(?:cli|completion|run|simple|simple-chat|speculative|speculative-simple|lookup|lookahead))"
+    r"(?:\.exe)?(?: .*)?|llama (?:cli|run|chat|completion)"
+)
 _MEASURES = "it measures or converts: nothing in it belongs to a server"
 
 
@@ -77,6 +82,9 @@ def _take_command(reading: Reading, said: Command) -> None:
     for name, value in taken.environment:
         _take_environment(reading, name, value)
     shown = re.split(r"[/\\]", taken.program)[-1]
+    if taken.container:
+        what = "orin-deploy serves on the board itself, without a container; -v only told where the files are"
+        reading.note(f"docker run {', '.join(taken.container)}", "passed", what, "left out")
     match taken.kind:
         case "power":
             of_power(reading, shown, taken.args)
@@ -104,12 +112,13 @@ def _take_server(reading: Reading, taken: Launch, program: str) -> None:
     for name in taken.wrapped:
         reading.note(name, "no-effect", f"{name}: orin-deploy starts the server itself", "prio sets its priority")
     reading.mounts = taken.mounts
+    reading.is_one_run = re.fullmatch(_ONE_RUN, " ".join((program, *taken.args[:1]))) is not None
     defined = tuple(word for word in taken.args if re.match(r"-D[A-Z]\w*=", word))
     of_build(reading, defined)
     of_arguments(reading, program, tuple(word for word in taken.args if word not in defined))
     if taken.port:
         reading.set("port", taken.port[1], taken.port[0])
-    reading.mounts = {}
+    reading.mounts, reading.is_one_run = {}, False
 
 
 def _take_rpc(reading: Reading, taken: Launch) -> None:

@@ -36,13 +36,15 @@ _VALUES = {
     }.items()
 }
 _PLAIN = frozenset({*_VALUES, "nohup", "time", "exec", "env", "setsid", "call", "chrt"})
+_TAKEN = frozenset({"-e", "--env", "-p", "--publish", "--cpuset-cpus", "--entrypoint"})  # of docker's, said by keys
 _MOST_CPUS = 1024
 
 
 @dataclass
 class Launch:
     """A command taken apart. `kind` is that of the program, None for one that is not known; `cpus` is the pinning that
-    stood before it, as (what was typed, CPUs); `wrapped` are words around it that say nothing here."""
+    stood before it, as (what was typed, CPUs); `wrapped` are words around it that say nothing here, `container` those for
+    a container, its image last."""
 
     kind: str | None = None
     program: str = ""
@@ -52,6 +54,7 @@ class Launch:
     mounts: dict[str, str] = field(default_factory=dict)
     port: tuple[str, str] | None = None
     wrapped: list[str] = field(default_factory=list)
+    container: tuple[str, ...] = ()
 
 
 def launch(words: tuple[str, ...]) -> Launch:
@@ -153,6 +156,7 @@ def _peel_docker(found: Launch, rest: list[str]) -> list[str]:
             found.port = (f"-p {value}", match[1])
         elif name == "--cpuset-cpus" and (cpus := _listed(value)):
             found.cpus = (f"--cpuset-cpus {value}", cpus)
+    found.container = (*dict.fromkeys(name for name, _ in taken if name not in _TAKEN), *after[:1])
     args = after[1:]
     if args and not args[0].startswith("-"):
         return args

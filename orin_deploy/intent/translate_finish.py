@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from orin_deploy.intent.translate_reading import Reading
+from dataclasses import replace
+
+from orin_deploy.intent import options
+from orin_deploy.intent.basis import is_local
+from orin_deploy.intent.translate_reading import Note, Reading
 
 _NGRAM = ("ngram-simple", "ngram-map-k", "ngram-map-k4v")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_NEW_KEY = "(umask 077; openssl rand -hex 24 > /path/to/key)"
+_RENAMES = ("removed", "foreign", "never")
 
 
 def finish(reading: Reading) -> None:
@@ -14,10 +19,36 @@ def finish(reading: Reading) -> None:
     _ngrams(reading)
     _lengths(reading)
     _apart(reading)
+    _exposure(reading)
+    limit = reading.values.get("predict")
+    if isinstance(limit, int) and limit >= 0:
+        what = f"an answer ends after {limit} tokens wherever a request names no max_tokens of its own"
+        reading.note(reading.origin["predict"], "kept", what, "leave predict out, unless answers shall be cut")
+    reading.notes = [_settled(reading, note) for note in reading.notes]
+
+
+def _exposure(reading: Reading) -> None:
+    """An address that others can reach needs a file of API keys, without which a plan would be refused."""
     host = reading.values.get("host")
-    if host not in (None, *_LOOPBACK) and "api_key_file" not in reading.values:
-        what = f"{host} can be reached from other machines, and orin-deploy wants an API key then"
-        reading.note(reading.origin["host"], "owned", what, "api_key_file: /path/to/key, or leave host out")
+    if host is None or is_local(str(host)) or "api_key_file" in reading.values:
+        return
+    make = "(umask 077; cat > /path/to/key), paste the key of this text" if reading.has_key else _NEW_KEY
+    what = f"{host} can be reached from other machines, which needs a file of API keys; only this one reaches it now"
+    way = f"to serve others: {make}; then add host: {host} and api_key_file: /path/to/key"
+    reading.note(reading.origin.pop("host"), "owned", what, way)
+    del reading.values["host"]
+
+
+def _settled(reading: Reading, note: Note) -> Note:
+    """A word's new name with what it came to in the end: ways of loading join, and a length moves to its kind's key."""
+    key, colon, _ = (note.next or "").partition(": ") if note.verdict in _RENAMES else ("", "", "")
+    made = [
+        each for each, words in reading.origin.items() if each in reading.values and f" {note.word} " in f" {words} "
+    ]
+    if not colon or key not in options.OPTIONS or not made or (key in reading.values and key not in made):
+        return note
+    ends = [key] if key in made else made
+    return replace(note, next=", ".join(f"{each}: {options.written(reading.values[each])}" for each in ends))
 
 
 def _kinds(reading: Reading) -> None:

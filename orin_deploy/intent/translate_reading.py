@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from orin_deploy.errors import UsageError
@@ -44,6 +45,7 @@ VERDICTS = {
     "added": "it was missing, and nothing would have happened without it",
     "no-effect": "it is accepted and does nothing",
     "owned": "orin-deploy decides it itself",
+    "kept": "it is taken as it is, and may not be what was meant",
     "invalid": "the value is not allowed",
     "repeated": "it was said twice",
     "unknown": "nobody knows it",
@@ -54,7 +56,8 @@ VERDICTS = {
 @dataclass
 class Reading:
     """The state of one translation. `pending` are settings of the n-gram kind that is not known before the end, and
-    `mounts` the folders of a container, inner ones by outer ones."""
+    `mounts` the folders of a container, inner ones by outer ones. `is_one_run` holds while the words of a program are
+    read that answers once and ends, `has_key` once an API key was named."""
 
     model: str | None = None
     values: dict[str, Value] = field(default_factory=dict)
@@ -62,6 +65,8 @@ class Reading:
     notes: list[Note] = field(default_factory=list)
     pending: list[tuple[str, str, str]] = field(default_factory=list)
     mounts: dict[str, str] = field(default_factory=dict)
+    is_one_run: bool = False
+    has_key: bool = False
 
     def note(self, word: str, verdict: str, what: str, next: str | None = None) -> None:
         assert verdict in VERDICTS, verdict
@@ -107,8 +112,10 @@ class Reading:
         self.values[key], self.origin[key] = value, word
 
     def _set_model(self, raw: str, word: str) -> str | None:
+        path = self._outside(raw)
+        is_old = path.endswith(".bin")
         try:
-            found = str(reference.parse(self._outside(raw)))
+            found = str(reference.parse(f"./{path}" if is_old and not re.search("[/:]", path) else path))
         except UsageError as error:
             self.note(word, "invalid", error.message, error.hint)
             return None
@@ -118,6 +125,9 @@ class Reading:
             self.note(
                 word, "changed", "a relative path holds from the folder in which `up` is typed", f"model: {found}"
             )
+        if is_old:
+            what = "by its name a file from before GGUF, the only format that llama.cpp reads since August 2023"
+            self.note(word, "kept", what, "name a .gguf file of the same model, or hf:owner/repo:Q4_K_M")
         self.model, self.origin["model"] = found, word
         return found
 

@@ -123,6 +123,10 @@ def _take(reading: Reading, row: Option, value: str | None, word: str, *, negati
     if row.owned is not None:
         _take_owned(reading, row, value, word)
         return
+    if row.key == "predict" and reading.is_one_run:
+        what = "the length of one run: a server would cut every answer there whose request names no max_tokens"
+        reading.note(word, "passed", what, "left out")
+        return
     if row.form in ("pair", "bare") and row.section == "server":
         on = value is None or value.lower() in TRUE_WORDS
         if value is not None and value.lower() not in BOOLEAN_WORDS:
@@ -182,6 +186,7 @@ def _take_owned(reading: Reading, row: Option, value: str | None, word: str) -> 
     if row.key in ("cpu_mask", "cpu_range") and value:
         reading.pin(word, of_mask(value) or value if row.key == "cpu_mask" else value)
         return
+    reading.has_key |= row.key == "api_key"
     if row.key in ("api_key", "hf_token"):
         word = f"{word.split('=')[0].split()[0]} …"  # neither a terminal nor a file should keep it
     verdict = "no-effect" if re.search(r"never uses|no effect", row.owned) else "owned"

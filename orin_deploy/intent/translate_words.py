@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from orin_deploy.intent.yaml_text import MAX_BRACKETS, bracket_depth
 
 MAX_CHARS = 64 * 1024
 _MAX_DEPTH = 8  # of a document
@@ -194,7 +195,7 @@ def _document(text: str) -> dict[str, Any] | None:
     """The mapping that a text is, as YAML or JSON; None for a text that is none."""
     if not re.match(r"\s*(?:#.*\n\s*|---\s*\n)*(?:\{|[\"']?[A-Za-z][\w.-]*[\"']?:(?:\s|$))", text):
         return None
-    if _depth(text) > 4 * _MAX_DEPTH:  # PyYAML would take minutes
+    if bracket_depth(text) > MAX_BRACKETS:
         return None
     import yaml
 
@@ -205,12 +206,6 @@ def _document(text: str) -> dict[str, Any] | None:
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and all(isinstance(key, str) for key in data) else None
-
-
-def _depth(text: str) -> int:
-    """How deep brackets are nested, those in quotes counted too."""
-    steps = (1 if char in "{[" else -1 for char in text if char in "{[]}")
-    return max(itertools.accumulate(steps), default=0)
 
 
 def _json(text: str) -> Any:

@@ -10,14 +10,19 @@ from typing import Any
 from orin_deploy.facts.device import MIB
 from orin_deploy.facts.gguf_types import BY_NAME
 from orin_deploy.facts.model import Model
+from orin_deploy.intent.process_rows import checkpoint_bytes
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Serving
 
 KINDS = (("f16", "f16"), ("q8_0", "q8_0"), ("q4_0", "q4_0"))
 """The types of KV cache that people choose between, keys and values, largest first."""
 
+ENOUGH = 8192
+"""Tokens that a conversation with a few tool calls or documents takes: below it a smaller type of cache is worth it."""
+
 DRAFT = "--draft"
 _WAYS, _TOGETHER = 3, 4
+_SLOTS = "slots"
 _SMALL_BATCH, _FEW_CHECKPOINTS = 128, 4
 _CACHE_STEP_MIB = 64
 
@@ -86,11 +91,16 @@ def savings(model: Model, serving: Serving, room: Room) -> tuple[tuple[Way, int]
     )
 
 
-def ways_to_fit(model: Model, serving: Serving, room: Room) -> tuple[Way, ...]:
+def ways_to_fit(model: Model, serving: Serving, room: Room, *, fitted: bool = False) -> tuple[Way, ...]:
     """At most three, each with no more changes than it needs; where there is one that keeps the context and one that
-    cuts it, both kinds are there. Nothing when no change helps."""
+    cuts it, both kinds are there. Nothing when no change helps.
+
+    A `fitted` context is nobody's wish: each way says the largest that fits with it, at least a useful one if it can.
+    """
+    if fitted:
+        serving = replace(serving, ctx_size=min(ENOUGH, model.n_ctx_train or ENOUGH) * serving.slots)
     changes = tuple(_changes(model, serving, room))
-    keeping = list(islice(_sufficient(model, serving, room, changes, cut=False), _WAYS))
+    keeping = list(islice(_sufficient(model, serving, room, changes, cut=False, fitted=fitted), _WAYS))
     cutting = list(islice(_sufficient(model, serving, room, changes, cut=True), _WAYS))
     if keeping and cutting:
         keeping = keeping[: _WAYS - 1]
@@ -99,10 +109,10 @@ def ways_to_fit(model: Model, serving: Serving, room: Room) -> tuple[Way, ...]:
 
 
 def _sufficient(
-    model: Model, serving: Serving, room: Room, changes: tuple[_Change, ...], *, cut: bool
+    model: Model, serving: Serving, room: Room, changes: tuple[_Change, ...], *, cut: bool, fitted: bool = False
 ) -> Iterator[Way]:
     """Combinations of changes that fit, the smallest first, none with a part that is enough; with `cut` each at the
-    largest context that fits with it."""
+    largest context that fits with it, with `fitted` at the largest that is no smaller than the serving's."""
     least = serving
     for change in changes:  # of several of a kind the last is the most thorough
         least = replace(least, **change.fields)
@@ -114,27 +124,30 @@ def _sufficient(
             things = {(change.thing, change.what) for change in chosen}
             if len({thing for thing, _ in things}) < count or any(part <= things for part in enough):
                 continue
-            way = _tried(model, serving, room, chosen, cut=cut)
+            way = _tried(model, serving, room, chosen, cut=cut, fitted=fitted)
             if way is not None:
                 enough.append(things)
                 yield way
 
 
-def _tried(model: Model, serving: Serving, room: Room, chosen: tuple[_Change, ...], *, cut: bool) -> Way | None:
+def _tried(
+    model: Model, serving: Serving, room: Room, chosen: tuple[_Change, ...], *, cut: bool, fitted: bool
+) -> Way | None:
     """The way that these changes make together; None where it does not fit."""
     what = [change.what for change in chosen]
     options = {key: value for change in chosen for key, value in change.options}
     for change in chosen:
         serving = replace(serving, **change.fields)
-    if cut:
+    if cut or fitted:
         asked = serving.ctx_size or model.n_ctx_train * serving.slots
-        if not room.budget(model, serving, STEP * serving.slots).fits:
+        if not room.budget(model, serving, STEP * serving.slots if cut else asked).fits:
             return None
         most = room.most(model, serving)
-        if most is None or most >= asked:
+        if most is None or (cut and most >= asked):
             return None
         serving = replace(serving, ctx_size=most)
         each = "" if serving.slots == 1 else " in each slot"
+        what = ["one slot" if change.thing == _SLOTS else change.what for change in chosen]
         what.append(f"a context of {most // serving.slots}{each}")
         options["ctx_size"] = str(most)
     budget = room.budget(model, serving)
@@ -147,7 +160,7 @@ def _changes(model: Model, serving: Serving, room: Room) -> Iterator[_Change]:
         left = _prompt_cache_left(model, serving, room)
         what = f"a prompt cache of {left} MiB" if left else "no prompt cache"
         yield _option(what, "prompt cache", "cache_ram", left, "cache_ram_mib")
-    if model.sliding_layers and serving.ctx_checkpoints > _FEW_CHECKPOINTS:
+    if serving.ctx_checkpoints > _FEW_CHECKPOINTS and checkpoint_bytes(model, serving):
         yield _option(f"{_FEW_CHECKPOINTS} checkpoints a slot", "checkpoints", "ctx_checkpoints", _FEW_CHECKPOINTS)
     smaller = [kind for kind in kinds(serving) if _cell_bytes(kind) < _cell_bytes(_kind(serving))]
     yield from map(_kv_cache, smaller[:1])
@@ -158,7 +171,7 @@ def _changes(model: Model, serving: Serving, room: Room) -> Iterator[_Change]:
     if serving.slots > 1:
         one = (serving.ctx_size or model.n_ctx_train * serving.slots) // serving.slots
         options = (("parallel", "1"), ("ctx_size", str(one)))
-        yield _Change(f"one slot of {one}", "slots", options, {"parallel": 1, "ctx_size": one})
+        yield _Change(f"one slot of {one}", _SLOTS, options, {"parallel": 1, "ctx_size": one})
     yield from map(_kv_cache, smaller[1:])
 
 

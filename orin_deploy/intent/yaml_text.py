@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable
@@ -13,6 +14,9 @@ from orin_deploy.errors import UsageError
 
 Where: TypeAlias = tuple[str | int, ...]
 """The way to a value: keys and list positions, as in ("board", "clusters", 0)."""
+
+MAX_BRACKETS = 32
+"""Brackets in one another that PyYAML shall be given at most: with thousands it takes minutes."""
 
 _MAX_BYTES = 1024 * 1024
 _MAX_DEPTH = 32
@@ -61,6 +65,12 @@ class Document:
 
     def problem(self, where: Where, message: str) -> Problem:
         return Problem(self.file, self.line(where), ".".join(map(str, where)), message)
+
+
+def bracket_depth(text: str) -> int:
+    """How deep brackets are nested, those in quotes counted too."""
+    steps = (1 if char in "{[" else -1 for char in text if char in "{[]}")
+    return max(itertools.accumulate(steps), default=0)
 
 
 def read(path: Path) -> Document:

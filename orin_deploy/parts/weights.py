@@ -106,7 +106,7 @@ def _checked_sha256(host: Host, path: Path) -> str | None:
         status = path.stat()
         same = (note["size"], note["mtime_ns"]) == (status.st_size, status.st_mtime_ns)
         return str(note["sha256"]) if same else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from orin_deploy.deploy import decisions
@@ -14,7 +14,7 @@ from orin_deploy.host import Host, Progress
 from orin_deploy.intent.measured import Candidate, Decision
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import layer
-from orin_deploy.intent.spec import Setting
+from orin_deploy.intent.speculation import mix
 from orin_deploy.intent.speculation_choice import NONE
 from orin_deploy.observe.bench import Agenda, Arm, Comparison, cases, workload
 from orin_deploy.observe.bench.planning import plan_field
@@ -24,7 +24,6 @@ from orin_deploy.tune.second_look import Better, second_look
 from orin_deploy.tune.verdict import Verdict, judge
 from orin_deploy.tune.work import Work, arm
 
-_WORKLOAD = "speculation.workload."
 _RACE = 0.75
 """The share of the time that the candidates' race may take; the rest is for a second look at the winner."""
 _CHARACTERS_A_TOKEN = 2.5
@@ -33,7 +32,7 @@ _CHARACTERS_A_TOKEN = 2.5
 
 def check_workloads(request: Request, now: Situation) -> None:
     """Raise UsageError for a workload in the mix that there is not, before anything is built."""
-    if names := tuple(_mix(layer(now.profile, request.sets))):
+    if names := tuple(mix(layer(now.profile, request.sets))):
         workload.choose(workload.shipped(now.search), names)
 
 
@@ -61,21 +60,15 @@ def decide(
     return f"{decision.kind}: {decision.source}{more}"
 
 
-def _mix(values: Mapping[str, Setting]) -> dict[str, float]:
-    """The weights of the workloads that are served, by name; empty for all alike."""
-    told = {key.removeprefix(_WORKLOAD): each.value for key, each in values.items() if key.startswith(_WORKLOAD)}
-    return {name: float(str(weight)) for name, weight in told.items() if weight}
-
-
 def _agenda(work: Work, plan: Plan) -> Agenda:
     """What is measured: the workloads that are served, as far as they have room in a slot's context."""
-    mix, slot = _mix(work.values), context_per_slot(plan.spec)
-    known = workload.choose(workload.shipped(work.now.search), tuple(mix))
+    served, slot = mix(work.values), context_per_slot(plan.spec)
+    known = workload.choose(workload.shipped(work.now.search), tuple(served))
     chosen = tuple(each for each in known if slot is None or _tokens(each) <= slot)
     if not chosen:
         names = ", ".join(each.name for each in known)
         raise OrinError(f"a context of {slot} tokens holds none of the workloads {names}")
-    return Agenda(chosen, cases(chosen, clients=(work.clients,)), work.allowed, weights=mix)
+    return Agenda(chosen, cases(chosen, clients=(work.clients,)), work.allowed, weights=served)
 
 
 def _tokens(each: Workload) -> float:

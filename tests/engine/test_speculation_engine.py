@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from orin_deploy.deploy import draft as planning
-from orin_deploy.deploy import verify
+from orin_deploy.deploy import taken, verify
 from orin_deploy.deploy.apply import Applied, Events, apply
 from orin_deploy.deploy.drafting import NotDrafting, look
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import Record, latest, plain
 from orin_deploy.errors import OrinError, Refused
 from orin_deploy.facts import gguf
+from orin_deploy.facts.device import MIB
 from orin_deploy.facts.draft import DFLASH, DSPARK, EAGLE3, SIMPLE
 from orin_deploy.host import Host, processes
 from orin_deploy.intent.request import Request
@@ -94,11 +95,12 @@ class Up:
         return done
 
 
+@pytest.mark.parametrize("context", [1024, 256])
 @pytest.mark.parametrize("kind", DRAFTLESS)
 def test_every_kind_without_a_draft_model_is_active_and_proved(
-    host: Host, engine_bin: Path, smollm2: Path, kind: str
+    host: Host, engine_bin: Path, smollm2: Path, kind: str, context: int
 ) -> None:
-    up = Up(host, engine_bin, smollm2, kind)
+    up = Up(host, engine_bin, smollm2, kind, ctx_size=context)
     done = up()
     assert done.proof is not None
     assert done.proof.drafted is not None
@@ -198,7 +200,7 @@ def test_a_server_that_goes_on_without_its_draft_fails_with_its_reason(
 ) -> None:
     """As with a pair that a plan would have refused: llama-server answers, healthy, and drafts nothing."""
     other = Shape(n_vocab=2048).write(tmp_path / "other.gguf")
-    draft = Draft(SIMPLE, Weights(f"file:{other}", (WeightFile(f"file:{other}", str(other)),)), where="inline", n_max=3)
+    draft = Draft(SIMPLE, Weights(f"file:{other}", (WeightFile(f"file:{other}", str(other)),)), n_max=3)
     options: dict[str, Value] = {"spec_type": SIMPLE, "spec_draft_model": str(other)}
     spec = make_spec(host.data, engine_bin, smollm2, free_port(), options=options, draft=draft)
     (step,) = service.plan(spec, service.inspect(host, spec))
@@ -225,7 +227,7 @@ def test_who_hands_out_layers_is_as_the_table_says(host: Host, engine_bin: Path,
     """Without them the server starts, says that it speculates, and aborts over its first request."""
     target, path = shape.write(tmp_path / "t.gguf"), tmp_path / "d.gguf"
     file = drafts.eagle3(path, target, (1, 2, 3))
-    draft = Draft(EAGLE3, Weights(f"file:{file}", (WeightFile(f"file:{file}", str(file)),)), where="inline", n_max=3)
+    draft = Draft(EAGLE3, Weights(f"file:{file}", (WeightFile(f"file:{file}", str(file)),)), n_max=3)
     options: dict[str, Value] = {"spec_type": EAGLE3, "spec_draft_model": str(file)}
     spec = make_spec(host.data, engine_bin, target, free_port(), options=options, draft=draft)
     (step,) = service.plan(spec, service.inspect(host, spec))
@@ -272,6 +274,10 @@ def test_a_draft_in_its_own_process_from_up_to_a_death_in_mid_stream(
     record = latest(host, "test")
     assert record is not None
     assert record["measurement"]["accepted"] > 0
+    held = taken.resident(record)
+    assert held is not None
+    # Of the server's process alone; one request does not touch its buffers to their end.
+    assert 0.8 * held.planned_bytes < held.taken_bytes < held.planned_bytes + 4 * MIB
     before = service.status(host, "test")
     assert before.draft is not None
 

@@ -38,7 +38,7 @@ def with_draft(
     values["placement.draft_port"] = Setting(free_port(), "test")
     build = make_build(engine_bin)
     weights = Weights(f"file:{draft}", (WeightFile(f"file:{draft}", str(draft)),))
-    chosen = Draft("draft-simple", weights, where="process", n_max=3)
+    chosen = Draft("draft-simple", weights, n_max=3)
     process = speculation.in_process(chosen, values, build, placement)
     options = {key: setting.value for key, setting in speculation.server_options(values, process, build).items()}
     return make_spec(

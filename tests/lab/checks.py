@@ -103,7 +103,7 @@ def killed(lab: Lab) -> Seen:
 
 
 def telemetry(lab: Lab) -> Seen:
-    """`top` reads the board: the vendor's tegrastats, all CPUs, rails, temperatures, the mode."""
+    """`top` reads the board: all CPUs and their clocks, rails, temperatures, the mode."""
     sample = must(lab.board, "top --once")
     expect(sample["mode"] == product.mode(lab.board), f"the mode is {sample['mode']}")
     expect(len(sample["cpu_percent"]) == len(lab.cpus), f"CPUs: {sample['cpu_percent']}")

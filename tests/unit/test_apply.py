@@ -311,7 +311,7 @@ def test_both_errors_are_told_when_the_old_one_cannot_be_put_back(board: Deploym
     [
         (errno.ENOSPC, "start it: no space is left where /x is written"),
         (errno.EDQUOT, "start it: no space is left where /x is written"),
-        (errno.EACCES, "start it: no permission to write /x"),
+        (errno.EACCES, "start it: no permission for /x"),
         (errno.EROFS, "start it: /x is on a read-only file system"),
         (errno.EIO, "start it: Input/output error: /x"),
     ],

@@ -13,7 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orin_deploy.cli.bench import _kept, _model
+from orin_deploy.cli.console import Console
+from orin_deploy.deploy.draft import Situation
 from orin_deploy.errors import UsageError
+from orin_deploy.host import Host
 from orin_deploy.intent import profile
 from orin_deploy.intent.request import Request
 from orin_deploy.observe.bench import arms, record, workload
@@ -28,6 +32,7 @@ from orin_deploy.observe.bench.server import parse_counts
 from orin_deploy.observe.bench.verification import Cost, lengths, pass_ms
 from orin_deploy.observe.bench.watch import Busy, Moment, busy, others_cpus, slowed
 from orin_deploy.observe.telemetry import Sample as Telemetry
+from tests.specs import make_device
 from tests.unit.bench_samples import answer, sample
 
 CHAT = Case("chat", "en")
@@ -325,8 +330,6 @@ def test_each_condition_that_is_unlike_forbids_it(key: str, name: str) -> None:
 
 
 def test_a_record_is_json_without_infinity_and_is_kept_under_its_number(tmp_path: Path) -> None:
-    from orin_deploy.host import Host
-
     host = Host(environ={"ORIN_DEPLOY_HOME": str(tmp_path)})
     found = compare([sample(arm, CHAT, 0, 50.0) for arm in "ab"], ("a", "b"), {CHAT: 1.0}, cpus=2)
     document = record.document(host, "host", "orin-deploy bench", Agenda(SHIPPED, (CHAT,), 60), found)
@@ -338,6 +341,24 @@ def test_a_record_is_json_without_infinity_and_is_kept_under_its_number(tmp_path
     assert record.numbers(host) == (1, 2)
     assert record.read(host, 3) is None
     assert document["cases"][0]["arms"]["b"]["ratio"]["verdict"] == "unknown"
+
+
+def test_a_full_disk_does_not_take_the_figures_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bench").touch()  # nothing can be written there
+    host, agenda = Host(environ={"ORIN_DEPLOY_HOME": str(tmp_path)}), Agenda(SHIPPED, (CHAT,), 60)
+    found = compare([sample(arm, CHAT, 0, 50.0) for arm in "ab"], ("a", "b"), {CHAT: 1.0}, cpus=2)
+    with pytest.raises(OSError, match="bench"):
+        _kept(host, record.document(host, "host", "orin-deploy bench", agenda, found), found, agenda, Console(False))
+    assert "50.0" in (said := capsys.readouterr().out)
+    assert "no record, measured in" in said
+
+
+def test_the_models_own_sampling_is_that_of_the_model_that_is_set() -> None:
+    chosen = profile.load("host", INSTALLED)
+    now = Situation("host", make_device(), chosen, INSTALLED, 0)
+    assert _model(Request(), now) == chosen.model
+    assert _model(Request(sets=(("model", "hf:some/other"),)), now) == "hf:some/other"
+    assert _model(Request(model="hf:typed", sets=(("model", "hf:some/other"),)), now) == "hf:typed"
 
 
 # What verifying costs.

@@ -93,6 +93,8 @@ def test_the_device_wins_and_the_plan_says_where_they_differ() -> None:
     for factor, count in ((0.8, 1), (0.95, 0), (1.05, 0), (1.2, 1)):
         memory = replace(device.memory, total=int(total * factor) * MIB)
         assert len(board.disagreements(chosen, replace(device, memory=memory))) == count, factor
+    unknown = replace(device, memory=replace(device.memory, total=0))
+    assert board.disagreements(chosen, unknown) == ()
     assert board.disagreements(EVERY["host"], fewer) == ()
     assert board.disagreements(EVERY["agx64"], fewer) == (), "another board's profile says nothing of this one"
 

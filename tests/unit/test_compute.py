@@ -196,6 +196,15 @@ def test_drafts_that_reckon_every_tokens_logits() -> None:
         assert logits < sizes.device < 1.1 * logits
 
 
+def test_two_drafts_that_differ_in_their_tensors_alone_are_told_apart() -> None:
+    target, batch = Shape(n_embd=512, n_head=8, n_vocab=20000), Batch(512, 1, 2048, 2048, True, 0, 0)
+    whole, part = (described(eagle3(target, (1, 2, 3), *own)) for own in ((), (4000,)))
+    again = replace(whole, tensors=part.tensors)
+    assert again == whole
+    sizes = [compute_bytes(draft, batch, gpu=False) for draft in (whole, again)]
+    assert sizes[0] != sizes[1]
+
+
 def test_a_target_keeps_what_its_draft_reads() -> None:
     model, batch = shaped("llama gqa"), Batch(512, 1, 4096, 4096, True, 0, 0)
     taps = compute_bytes(model, replace(batch, taps=(2, 7, 13)), gpu=False).device

@@ -394,3 +394,14 @@ def test_expectations_are_well_formed() -> None:
         document = yaml.safe_load(file.read_text())
         assert document["source"].startswith("https://")
         assert document["verdict"] in SEVERITY
+
+
+@pytest.mark.parametrize("text", ["{" * 60_000, "a: " + "[" * 60_000, "a: {[" * 10_000])
+def test_brackets_without_end_are_no_document_and_cost_no_time(text: str) -> None:
+    began = time.process_time()
+    assert documents.parse(text, ".yaml") is None
+    assert time.process_time() - began < 2  # PyYAML would take minutes
+
+
+def test_as_deep_as_people_nest_is_read() -> None:
+    assert documents.parse("a: " + "[" * 30 + "1" + "]" * 30, ".yaml") is not None

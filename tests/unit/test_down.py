@@ -69,8 +69,13 @@ def test_purge_removes_what_nothing_uses(host: Host) -> None:
     deploy(host, "a", "e1", "m1.gguf")
     (host.cache / "downloads").mkdir(parents=True)
     (host.cache / "downloads/x").write_bytes(bytes(500))
+    learned = [host.data / name for name in ("bench/0001.json", "decisions.json", "learned.json")]
+    for path in learned:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
     done = down(host, "a", purge=True)
     assert left(host) == set()
+    assert not any(path.exists() for path in learned)
     assert not host.cache.exists()
     assert done.freed_bytes >= 2500
     assert known(host) == ()
@@ -87,8 +92,10 @@ def test_purge_removes_what_nothing_uses(host: Host) -> None:
 def test_purge_keeps_what_another_deployment_uses(host: Host, engine: str, model: str, stays: set[str]) -> None:
     deploy(host, "a", "e1", "m1.gguf")
     deploy(host, "b", engine, model)
+    (host.data / "learned.json").write_text("{}")
     down(host, "a", purge=True)
     assert left(host) == stays
+    assert (host.data / "learned.json").exists()
     assert deployments(host) == known(host) == ("b",)
     assert pending_undo(host, "b")
 

@@ -143,7 +143,9 @@ def kib(**values: object) -> str:
     ("text", "total", "available", "free", "doubted"),
     [
         (kib(MemTotal=8000, MemFree=9000, MemAvailable=6000), 8000, 6000, 8000, ["MemFree"]),
-        (kib(MemTotal=8000, MemFree=100, MemAvailable=9000), 8000, 8000, 100, ["MemAvailable"]),
+        (kib(MemTotal=8000, MemFree=100, MemAvailable=9000), 8000, 100, 100, ["MemAvailable"]),
+        (kib(MemTotal=8000, MemFree=100, Cached=200, MemAvailable=9000), 8000, 300, 100, ["MemAvailable"]),
+        (kib(MemTotal=8000, MemFree=9000, MemAvailable=9000), 8000, 8000, 8000, ["MemFree", "MemAvailable"]),
         (kib(MemTotal=0, MemFree=9000, MemAvailable=6000), 0, 0, 0, ["MemTotal"]),
         (kib(MemFree=9000, MemAvailable=6000), 0, 0, 0, ["MemTotal"]),
         (kib(MemTotal=-8000, MemFree=9000), 0, 0, 0, ["MemTotal"]),

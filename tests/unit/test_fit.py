@@ -16,7 +16,7 @@ from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model
 from orin_deploy.intent import profile
 from orin_deploy.intent.budget import Budget
-from orin_deploy.intent.fit import Fitted, fit
+from orin_deploy.intent.fit import Fitted, fit, room_of, serving_of
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.refusal import DoesNotFit
 from orin_deploy.intent.resolve import layer
@@ -64,12 +64,19 @@ def machine(available_mib: int, **more: Any) -> Device:
     return replace(board().device, memory=memory, assumed=None)
 
 
+def made(
+    model: Model, words: dict[str, Setting], device: Device, earlier: Fitted | None = None, own: int = 0
+) -> tuple[Setting, Budget]:
+    serving = serving_of(words, board().build)
+    return fit(model, words, serving, room_of(device, words, model, serving, own_bytes=own), device, earlier)
+
+
 def fitted(
     model: Model, available_mib: int, words: dict[str, str], earlier: Fitted | None = None, own: int = 0
 ) -> tuple[int, str, Budget] | None:
     """Context, source and budget; None when nothing fits."""
     try:
-        setting, budget = fit(model, values(words), board().build, machine(available_mib), earlier, own)
+        setting, budget = made(model, values(words), machine(available_mib), earlier, own)
     except Refused:
         return None
     return int(str(setting.value)), setting.source, budget
@@ -121,7 +128,7 @@ def test_every_change_that_the_refusal_offers_fits(model: Model, available: int,
     if fitted(model, available, asked) is not None:
         return
     with pytest.raises(DoesNotFit) as caught:
-        fit(model, values(asked), board().build, machine(available), None, 0)
+        made(model, values(asked), machine(available))
     for way in caught.value.ways:
         found = fitted(model, available, asked | dict(way.options))
         assert found is not None
@@ -132,7 +139,7 @@ def test_every_change_that_the_refusal_offers_fits(model: Model, available: int,
 
 
 def earlier(context: int, budget: Budget, record: int = 7) -> Fitted:
-    return Fitted(context, record, budget.total_bytes, budget.limit_bytes, budget.limit_source)
+    return Fitted(context, record, budget.total_bytes, budget.limit_bytes, budget.limit_kind)
 
 
 @UNHURRIED
@@ -188,7 +195,7 @@ def test_the_tightest_limit_counts_and_what_is_held_comes_on_top(
     device = machine(available, cgroup_limit=group * MIB, cgroup_used=used * MIB)
     words = values({"memory.limit_mib": str(asked), "ctx_size": "256", "memory.reserve_mib": "0", "cache_ram": "0"})
     model = replace(board().model, tensor_bytes=MIB, token_embd_bytes=0, layers=(Layer(1, 64, 64),), n_ff=64, n_vocab=9)
-    _, budget = fit(model, words, board().build, device, None, own * MIB)
+    _, budget = made(model, words, device, own=own * MIB)
     bounds = {
         "MemAvailable": available + own,
         "the cgroup's limit less its use": group - used + own,
@@ -204,7 +211,7 @@ def test_beyond_training_is_refused_unless_stretched_on_purpose(slots: int) -> N
     most, words = 4096 * slots, {"parallel": str(slots)}
     assert fitted(model, 60_000, words | {"ctx_size": str(most)}) is not None
     with pytest.raises(Refused, match=f"ctx_size={most + 1} .--set. is beyond the 4096 tokens") as caught:
-        fit(model, values(words | {"ctx_size": str(most + 1)}), board().build, machine(60_000), None, 0)
+        made(model, values(words | {"ctx_size": str(most + 1)}), machine(60_000))
     assert f"--set ctx_size={most}" in (caught.value.hint or "")
     stretched = words | {"ctx_size": str(2 * most), "rope_scaling": "yarn"}
     assert fitted(model, 60_000, stretched) is not None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orin_deploy.cli.console import Console
 from orin_deploy.cli.fit import table_lines
-from orin_deploy.cli.show_memory import bar_lines
+from orin_deploy.cli.show_memory import bar_lines, show_budget
 from orin_deploy.cli.ways import command
 from orin_deploy.facts.device import MIB
-from orin_deploy.intent.budget import Budget
+from orin_deploy.intent.budget import SET, Budget
 from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.fit_table import fit_table
 from orin_deploy.intent.room import Room
@@ -53,8 +55,19 @@ def test_parts_are_as_long_as_they_are_large() -> None:
 
 
 def test_what_a_set_limit_keeps_away_is_not_called_others() -> None:
-    *_, legend = bar_lines(Budget((), 100 * MIB, "memory.limit_mib (--set)"), 300 * MIB)
+    *_, legend = bar_lines(Budget((), 100 * MIB, "memory.limit_mib (--set)", SET), 300 * MIB)
     assert "# out of reach 200" in legend
+
+
+@pytest.mark.parametrize(("limit", "pool"), [(0, 0), (0, 100), (100, 0), (100, 300)])
+def test_a_limit_that_is_not_known_is_not_shown_as_none(limit: int, pool: int) -> None:
+    """Where a machine tells neither its memory nor a limit there is no share of it and no bar."""
+    out = io.StringIO()
+    budget = Budget((Row("weights", 50 * MIB, "test"),), limit * MIB, "a source")
+    show_budget(budget, Console(out=out), pool * MIB)
+    said = out.getvalue()
+    assert ("unknown" in said) == (limit == pool == 0)
+    assert ("of the limit" in said) == ("too much" in said or limit >= 50) == bool(limit or pool)
 
 
 def test_the_table_ends_where_nothing_fits() -> None:

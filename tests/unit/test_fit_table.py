@@ -132,6 +132,14 @@ def test_a_conversation_is_worth_a_smaller_cache() -> None:
     assert (roomy.column.kind, roomy.context) == ("f16", MINICPM5.n_ctx_train)
 
 
+def test_where_the_slots_asked_for_do_not_fit_fewer_are_recommended() -> None:
+    need = Room(0, "").budget(MINICPM5, Serving(ctx_size=2048, cache_type_k="q4_0", cache_type_v="q4_0")).total_bytes
+    table = fit_table(MINICPM5, Serving(parallel=64), Room(need, "test"))
+    assert any(table.largest)
+    assert table.recommended is not None
+    assert table.recommended.column.slots == max(cell.column.slots for cell in table.largest if cell) < 64
+
+
 def test_it_is_there_at_once() -> None:
     """62 layers, five of six with a window: the widest graph there is. Generous, for other programs compute too."""
     layers = ((Layer(16, 128, 128, True),) * 5 + (Layer(16, 128, 128),)) * 10 + (Layer(16, 128, 128, True),) * 2

@@ -101,3 +101,13 @@ def test_the_rules_can_fail() -> None:
         "orin_deploy.cli",
         "orin_deploy.cli.up",
     ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_json_that_is_damaged_in_any_way_is_caught_in_every_way(path: Path) -> None:
+    """Brackets alone are a RecursionError, which is no ValueError: where the one is caught, so is the other."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Try) or "json.loads" not in "".join(map(ast.unparse, node.body)):
+            continue
+        caught = " ".join(ast.unparse(handler.type) for handler in node.handlers if handler.type is not None)
+        assert "ValueError" not in caught or "RecursionError" in caught, f"{path.name}:{node.lineno}"

@@ -16,12 +16,19 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orin_deploy.cli.console import Console
+from orin_deploy.cli.import_ import import_
 from orin_deploy.errors import UsageError
+from orin_deploy.facts.device import Device
+from orin_deploy.facts.inspect import inspect
+from orin_deploy.host import Host
 from orin_deploy.intent import options, profile
+from orin_deploy.intent.basis import is_local
 from orin_deploy.intent.option_table import GONE, LAYERS, OWNED, RENAMED, SERVER, Option
 from orin_deploy.intent.options import parse, render
 from orin_deploy.intent.spec import Value
 from orin_deploy.intent.translate import Translation, translate
+from orin_deploy.intent.translate_board import on_board
 from orin_deploy.intent.translate_profile import profile_text
 from orin_deploy.intent.translate_reading import VERDICTS
 
@@ -90,12 +97,16 @@ def test_what_is_rendered_is_imported_with_the_same_value(setting: tuple[Option,
         assert known in (f"file:{value}", value, str(value).removeprefix("file://")) or found.notes
     elif row.key in ("gpu_layers", "spec_draft_ngl") and isinstance(value, int) and (value == 99 or value > LAYERS):
         assert found.values[row.key] == "all"
+    elif row.key == "host" and not is_local(str(value)):
+        assert found.values == {}
+        assert [note.verdict for note in found.notes] == ["owned"]
     elif not words:
         assert (row.form, value) == ("bare", False)
     else:
         assert found.values == {row.key: value}
         assert found.origin.keys() == {row.key}
-        assert {note.verdict for note in found.notes} <= {"no-effect", "owned"}  # no draft, or no API key, beside it
+        allowed_verdicts = {"kept"} if row.key == "predict" else {"no-effect"}  # no draft beside it
+        assert {note.verdict for note in found.notes} <= allowed_verdicts
 
 
 def test_every_row_in_one_command() -> None:
@@ -293,6 +304,11 @@ EXPLAINED = {
     "cmake -DLLAMA_CURL=OFF": {"-DLLAMA_CURL=OFF": "removed"},
     "llama-bench -m a.gguf -p 512": {"llama-bench": "passed"},
     "taskset -c 0-3 llama-server -md /d.gguf": {"taskset 0-3": "no-effect"},
+    "llama-server -n 128": {"-n 128": "kept"},
+    "./main -m a.gguf -n 128": {"-n 128": "passed"},
+    "llama run -m a.gguf --predict 128": {"--predict 128": "passed"},
+    "./server -m ggml-model-q4_0.bin": {"-m ggml-model-q4_0.bin": "kept"},
+    "docker run --rm --gpus=all -v /a:/b -e X=1 i:t -c 9": {"docker run --rm, --gpus, -v, i:t": "passed"},
 }
 
 
@@ -308,6 +324,55 @@ def test_the_nearest_names_are_told() -> None:
     assert [note.next for note in notes if note.verdict == "unknown"] == [
         "did you mean ctx_size?", "did you mean spec_draft_n_max (or spec_ngram_mod_n_max)?"
     ]  # fmt: skip
+
+
+def test_one_runs_length_is_no_servers() -> None:
+    text = "llama-cli -m a.gguf -n 128\nllama-server -m a.gguf -n {}"
+    assert of(text.format(64))["predict"] == 64
+    assert "kept" not in {note.verdict for note in translate(text.format(-1)).notes}
+    assert "predict" not in of("llama-cli.exe -m a.gguf -n 128")
+
+
+@pytest.mark.parametrize(("name", "path"), [("a.bin", "file:./a.bin"), ("/m/a.bin", "file:/m/a.bin")])
+def test_a_model_from_before_gguf_is_kept_by_its_path(name: str, path: str) -> None:
+    assert of(f"llama-server -m {name}") == {"model": path}
+
+
+def test_an_open_address_is_left_out_and_the_note_says_how_it_comes_back() -> None:
+    for text, way in (("", "openssl rand"), (" --api-key hush", "paste the key")):
+        found = translate(f"llama-server -m /m.gguf --host 0.0.0.0{text}")
+        assert found.values == {}
+        (note,) = (note for note in found.notes if note.word == "--host 0.0.0.0")
+        assert note.next is not None
+        assert all(word in note.next for word in (way, "host: 0.0.0.0", "api_key_file: /"))
+    assert of("llama-server --host 0.0.0.0 --api-key-file /k") == {"host": "0.0.0.0", "api_key_file": "/k"}
+    assert of("llama-server --host 127.0.0.2") == {"host": "127.0.0.2"}
+
+
+@pytest.fixture(scope="module")
+def here() -> Device:
+    return inspect(Host())
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("-t 5 -tb 5", {"threads": 5, "threads_batch": 5}),  # of six CPUs one is left to the system
+        ("-t 6 -tb 5", {"threads_batch": 5}),
+        ("-t 8 -tb 99", {}),
+        ("-t 6 -c 9", {"ctx_size": 9}),
+        ("taskset -c 2-3 llama-server -t 3", {"placement.cpus": "2-3"}),
+        ("taskset -c 4-7 llama-server -t 4", {"placement.cpus": "4-7", "threads": 4}),  # plan names the CPUs
+    ],
+)
+def test_more_threads_than_the_board_gives_are_left_out(text: str, kept: dict[str, Value], here: Device) -> None:
+    before = translate(text)
+    chosen = profile.load("nano8", profile.search_path(None, {}))
+    found = on_board(before, chosen, here)
+    assert found.values == kept
+    gone = before.values.keys() - kept.keys()
+    assert [note.word for note in found.notes[len(before.notes) :]] == [before.origin[key] for key in gone]
+    assert on_board(found, chosen, here) == found
 
 
 def test_a_key_is_neither_shown_nor_kept() -> None:
@@ -361,6 +426,23 @@ def test_the_verb_prints_a_profile_and_says_the_rest_on_standard_error(tmp_path:
     assert profile.check(path) == []
 
 
+def test_the_verb_ends_with_the_next_command(tmp_path: Path) -> None:
+    path = tmp_path / "my own.yaml"
+    argv = [sys.executable, "-m", "orin_deploy", "import", "llama-server -m /m.gguf", "--profile", "host"]
+    with path.open("w") as out:
+        done = subprocess.run(argv, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert done.stderr.splitlines()[-1] == f"next: orin-deploy plan --profile {shlex.quote(str(path))}"
+    assert profile.check(path) == []
+    assert run(*argv[4:]).stderr.splitlines()[-1].startswith("next: orin-deploy plan --profile FILE")
+
+
+def test_h_alone_asks_for_help() -> None:
+    done, whole = run("-h"), run("--help")
+    assert (done.returncode, done.stdout, done.stderr) == (0, whole.stdout, "")
+    assert done.stdout.startswith("Usage: ")
+    assert "owned: -h" in run("llama-server -h -m /m.gguf", "--profile", "host").stderr
+
+
 def test_the_verb_as_json_by_file_by_pipe_and_unquoted(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text("llama-server \\\n -m /m.gguf -c 77\n")
@@ -389,3 +471,33 @@ def test_a_text_that_says_nothing_is_an_error_of_usage(words: list[str]) -> None
     assert done.returncode == 2
     assert "hint:" in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--spec-type ngram-mod --draft 8", "--draft 8 --spec-type ngram-mod", "llama-server --mlock --no-mmap",
+        "llama-server --no-mmap --mlock -m x.gguf", "--mlock --no-mmap --draft 8 --draft-min 2 --spec-type ngram-mod",
+    ],
+)  # fmt: skip
+def test_a_renamed_word_names_the_key_that_the_profile_has(text: str) -> None:
+    found = translate(text)
+    named = [note.next for note in found.notes if note.verdict == "removed"]
+    assert named
+    assert set(named) <= {f"{key}: {options.written(value)}" for key, value in found.values.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("llama-server -c -5 -np 0", ('-c -5: ctx_size cannot be "-5"', '-np 0: parallel cannot be "0"')),
+        ("--ctx-size 1e4", ('ctx_size cannot be "1e4"',)),
+        ("llama-server -m", ("-m stands without a value",)),
+        ("--draft", ("--draft stands without a value",)),
+    ],
+)
+def test_where_nothing_is_left_the_error_says_what_was_wrong(text: str, told: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="nothing in this text can be set: ") as caught:
+        import_([text], None, "host", None, Console())
+    assert all(each in caught.value.message for each in told)
+    assert caught.value.hint

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from orin_deploy.errors import Exit, Refused
 from orin_deploy.facts.device import MIB, Device, Jetson, Memory, Tenant
-from orin_deploy.intent.budget import Budget, estimate
+from orin_deploy.intent.budget import AVAILABLE, GROUP, SET, Budget, estimate
 from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.limit import FILE_COPY, LEARNED, file_copy, limit, warnings
 from orin_deploy.intent.serving import Serving
@@ -33,8 +33,9 @@ def device(tenants: tuple[Tenant, ...] = (), *, systemd: bool = False, l4t: str 
     return replace(make_device(), memory=found, tenants=tenants, systemd=systemd, jetson=jetson)
 
 
-def budget(source: str = "MemAvailable", **rows: int) -> Budget:
-    return Budget(tuple(Row(name.replace("_", " "), size, "said") for name, size in rows.items()), 60 * GIB, source)
+def budget(kind: str = AVAILABLE, **rows: int) -> Budget:
+    listed = tuple(Row(name.replace("_", " "), size, "said") for name, size in rows.items())
+    return Budget(listed, 60 * GIB, "a test", kind)
 
 
 def test_memory_that_is_not_told_is_refused_unless_somebody_sets_it() -> None:
@@ -43,15 +44,15 @@ def test_memory_that_is_not_told_is_refused_unless_somebody_sets_it() -> None:
         limit(unknown, values(), 0)
     assert caught.value.code == Exit.REFUSED
     assert "memory.limit_mib" in str(caught.value.hint)
-    assert limit(unknown, values(4096), 0) == (4 * GIB, "memory.limit_mib (--set)")
+    assert limit(unknown, values(4096), 0) == (4 * GIB, "memory.limit_mib (--set)", SET)
 
 
 def test_a_service_is_bound_by_the_group_it_will_run_in() -> None:
     here = device(
         systemd=True, cgroup_limit=2 * GIB, service_limit=8 * GIB, service_used=GIB, service_group="/system.slice"
     )
-    assert limit(here, values(), 0) == (7 * GIB, "system.slice's limit less its use")
-    assert limit(here, values(manager="process"), 0) == (2 * GIB, "the cgroup's limit less its use")
+    assert limit(here, values(), 0) == (7 * GIB, "system.slice's limit less its use", GROUP)
+    assert limit(here, values(manager="process"), 0) == (2 * GIB, "the cgroup's limit less its use", GROUP)
 
 
 @given(total=SIZES, available=SIZES, group=SIZES, used=st.none() | SIZES, own=SIZES, promised=SIZES)
@@ -60,20 +61,21 @@ def test_the_limit_is_never_negative_and_never_more_than_any_bound(
 ) -> None:
     there = (Tenant("deployment", "other", 0, promised_bytes=promised),)
     here = device(there, total=total + 1, available=available, cgroup_limit=group, cgroup_used=used)
-    found, source = limit(here, values(), own)
+    found, source, kind = limit(here, values(), own)
     assert 0 <= found <= max(available + own - promised, 0)
     assert found <= max(group - (used or 0) + own, 0)
     assert source
+    assert kind in (AVAILABLE, GROUP)
 
 
 def test_what_another_deployment_is_still_to_take_is_not_to_be_had() -> None:
     there = (Tenant("deployment", "chat", GIB, promised_bytes=5 * GIB), Tenant("gpu", "vision", GIB))
-    assert limit(device(there), values(), 0) == (55 * GIB, "MemAvailable less 5,120 MiB promised to chat")
+    assert limit(device(there), values(), 0) == (55 * GIB, "MemAvailable less 5,120 MiB promised to chat", AVAILABLE)
 
 
 def test_a_board_not_at_hand_has_what_its_profile_says() -> None:
     elsewhere = replace(device(), assumed="profile nano8")
-    assert limit(elsewhere, values(), 0) == (60 * GIB, "MemTotal less idle use (profile nano8)")
+    assert limit(elsewhere, values(), 0) == (60 * GIB, "MemTotal less idle use (profile nano8)", AVAILABLE)
 
 
 def test_the_second_copy_is_a_row_only_where_there_is_one() -> None:
@@ -130,7 +132,7 @@ def test_each_trap_is_named_with_what_helps(memory: dict[str, Any], word: str) -
 
 
 def test_a_control_group_does_not_count_what_cuda_takes() -> None:
-    told = budget("system.slice's limit less its use", weights=GIB)
+    told = budget(GROUP, weights=GIB)
     assert "does not count what CUDA takes" in " ".join(warnings(device(), told, cuda=True))
     assert warnings(device(), told, cuda=False) == ()
 

@@ -210,6 +210,17 @@ def test_answers_end_and_are_the_same_again(script: Any, torch: Any, llama: Any)
     assert int(ended["valid"][0].sum()) <= 3 < int(free["valid"][0].sum())
 
 
+def test_invented_prompts_stand_in_the_frame_of_a_chat(script: Any, torch: Any, llama: Any) -> None:
+    prompts = [[7, 8, 20, 21, 9], [7, 8, 30, 9], [7, 8, 40, 41, 42, 9]]
+    ends = set(range(1, TINY.n_vocab, 3))  # random weights would hardly ever say one certain token
+    with torch.no_grad():
+        made_up = script.invented(llama, prompts, ends, seed=4)
+    assert len(made_up) > 16
+    assert all(prompt[:2] == [7, 8] and prompt[-1] == 9 and len(prompt) > 3 for prompt in made_up)
+    assert not any(ends & set(prompt[2:-1]) for prompt in made_up)
+    assert len(set(map(tuple, made_up))) > 8
+
+
 def test_the_layer_that_does_nothing_goes_first(script: Any, torch: Any, llama: Any) -> None:
     for name in ("attn_output", "ffn_down"):
         llama.weights[f"blk.1.{name}"] *= 0

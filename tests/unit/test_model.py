@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from orin_deploy.errors import Exit
 from orin_deploy.facts.gguf import read_file, read_ranges
 from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model, from_file, from_header, projector_bytes
 from orin_deploy.facts.not_a_model import NotAModel
 from orin_deploy.facts.tensors import cpu_bytes, gpu_bytes
 from tests.ggufs import Shape, Typed, header, write
+from tests.shapes import split
 
 Q8_0_BYTES = 34 / 32
 
@@ -208,7 +210,35 @@ def test_a_projector_is_the_sum_of_its_tensors(tmp_path: Path) -> None:
         tmp_path / "mmproj.gguf", {"general.architecture": "clip"}, {"v.a": ("F16", (64, 8)), "v.b": ("F32", (8,))}
     )
     assert projector_bytes(str(path)) == 64 * 8 * 2 + 8 * 4
-    assert projector_bytes(None) == projector_bytes(str(tmp_path / "absent")) == 0
+    assert projector_bytes(None) == 0
+
+
+def test_what_is_no_projector_is_refused_before_the_server_finds_out(tmp_path: Path) -> None:
+    with pytest.raises(NotAModel, match="there is no file") as caught:
+        projector_bytes(str(tmp_path / "absent"))
+    assert caught.value.code == Exit.USAGE
+    shape = Shape()
+    with pytest.raises(NotAModel, match="no multimodal projector but a GGUF of llama"):
+        projector_bytes(str(write(tmp_path / "m.gguf", shape.metadata(), shape.tensors())))
+
+
+def test_a_part_of_another_model_under_the_right_name(tmp_path: Path) -> None:
+    """A download of two models into one folder, or a part that was replaced."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    first = split(Shape(), mine)
+    last = mine / first.name.replace("00001-of", "00002-of")
+    part = last.read_bytes()
+    Shape().write(last)
+    with pytest.raises(NotAModel, match="is no part 2 of 2, whatever its name says"):
+        from_file(first)
+    split(Shape(n_layer=7), other)
+    last.write_bytes((other / last.name).read_bytes())
+    with pytest.raises(NotAModel, match="they are not all of one model"):
+        from_file(first)
+    last.write_bytes(part)
+    assert from_file(first).parts == 2
 
 
 AVX2, ARM = frozenset({"AVX2", "FMA"}), frozenset({"NEON", "DOTPROD", "FP16_VA"})

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orin_deploy.actions import Action, Link, Remove, Run, Start, Stop, Write
-from orin_deploy.deploy.draft import _fitted, _proved_pid
+from orin_deploy.deploy import earlier
 from orin_deploy.deploy.record import (
     Record,
     deployment_folder,
@@ -29,7 +29,10 @@ from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
 from tests.planning import WORKSTATION, planned
 
-DAMAGED = ("", "{", "[]", "null", "5", "\0\0", "\udce9", '{"outcome": "done"', '{"spec": 5, "proof": [], "undo": 5}')
+DAMAGED = (
+    "", "{", "[]", "[" * 100_000, "null", "5", "\0\0", "\udce9", '{"outcome": "done"',
+    '{"spec": 5, "proof": [], "undo": 5}',
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -49,6 +52,35 @@ def test_a_spec_reads_back_equal(host: Host, words: tuple[str, tuple[str, ...]])
     record = Record(host, "test", "up")
     record.update(spec=plain(spec))
     assert spec_of(latest(host, "test")) == spec
+
+
+@pytest.mark.parametrize(
+    ("draft", "where"),
+    [
+        # As the first version wrote it, which knew nothing but a process of the draft's own.
+        ({"weights": {"reference": "file:/d.gguf", "files": []}, "kind": "draft-simple", "device": "CPU",
+          "port": 50052, "argv": ["/bin/ggml-rpc-server"]}, "process"),
+        ({"weights": {"reference": "file:/d.gguf", "files": []}, "kind": "draft-simple", "where": "inline"}, "inline"),
+        ({"weights": None, "kind": "ngram-mod"}, "draftless"),
+    ],
+)  # fmt: skip
+def test_where_a_draft_computes_is_told_by_what_it_is(draft: dict[str, Any], where: str) -> None:
+    spec = spec_of({"spec": plain(planned("agx32").spec) | {"draft": draft}})
+    assert spec is not None
+    assert spec.draft is not None
+    assert spec.draft.where == where
+    assert (spec.draft_process is not None) == (where == "process")
+
+
+def test_only_a_context_that_nobody_chose_is_taken_over_from_a_record() -> None:
+    for sets, fitted in ((), True), (("ctx_size=4096",), False), (("memory.limit_mib=9000",), True):
+        spec = planned("agx32", *sets).spec
+        record = {"record": 7, "outcome": "done", "spec": plain(spec)}
+        known = earlier.fitted(record)
+        assert (known is not None) == fitted
+        assert known is None or (known.ctx_size, known.record) == (spec.settings["ctx_size"].value, 7)
+        assert known is None or known.limit_kind == spec.budget.limit_kind
+        assert earlier.fitted(record | {"outcome": "failed"}) is None
 
 
 def test_a_spec_of_another_version_is_no_spec(host: Host) -> None:
@@ -96,7 +128,7 @@ def test_a_damaged_record_is_passed_over_and_its_number_stays_taken(host: Host, 
     assert latest(host, "test", "done")["record"] == 1  # type: ignore[index]
     newest = latest(host, "test")
     assert newest is not None
-    assert (_fitted(newest), _proved_pid(newest), spec_of(newest)) == (None, None, None)
+    assert (earlier.fitted(newest), earlier.proved_pid(newest), spec_of(newest)) == (None, None, None)
     assert Record(host, "test", "up").number == 3
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orin_deploy.cli.ways import document, lines
 from orin_deploy.errors import Exit
-from orin_deploy.facts.device import MIB
+from orin_deploy.facts.device import MIB, Tenant
 from orin_deploy.facts.layers import Layer
 from orin_deploy.facts.model import Model
+from orin_deploy.intent.budget import GROUP, SET
 from orin_deploy.intent.refusal import refusal
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Drafting, Serving
 from orin_deploy.intent.ways import Way
+from tests.specs import make_device
 from tests.unit.test_budget import MINICPM5, SLIDING
 
 MODELS = st.sampled_from([MINICPM5, SLIDING])
@@ -125,3 +129,72 @@ def test_values_are_not_quantised_without_flash_attention() -> None:
     error = refusal(MINICPM5, plain, Room(8 << 30, "test"))
     assert [each.cache_type_k for each in error.largest] == ["f16"]
     assert not any("q8_0" in word or "q4_0" in word for way in error.ways for word in way.words)
+
+
+@settings(max_examples=40)
+@given(MODELS, SERVINGS, st.integers(1, 99))
+def test_where_the_context_was_fitted_every_way_says_the_one_it_leaves(
+    model: Model, serving: Serving, share: int
+) -> None:
+    """What is freed goes into a context that is worth serving, not into a prompt cache beside one of 256 tokens."""
+    smallest = replace(serving, ctx_size=STEP * serving.slots)
+    room = Room(Room(0, "").budget(model, smallest).total_bytes * share // 100, "test")
+    for way in refusal(model, smallest, room, fitted=True).ways:
+        after = changed(smallest, way)
+        assert room.budget(model, after).total_bytes == way.total_bytes <= room.limit_bytes
+        assert after.ctx_size == room.most(model, after)
+        assert f"a context of {after.ctx_size // after.slots}" in way.what
+        if after.ctx_size < 8192 * after.slots:
+            bare = replace(after, cache_ram_mib=0)
+            assert after.cache_ram_mib == 0 or not room.budget(model, bare, 8192 * after.slots).fits
+        assert "one slot of" not in way.what
+
+
+def test_a_fitted_context_gets_what_a_smaller_prompt_cache_gives() -> None:
+    serving = Serving(ctx_size=STEP, cache_ram_mib=2048)
+    need = Room(0, "").budget(MINICPM5, serving).total_bytes
+    way = refusal(MINICPM5, serving, Room(need - 64 * MIB, "test"), fitted=True).ways[0]
+    options = dict(way.options)
+    assert int(options["ctx_size"]) >= 8192
+    assert 0 < int(options["cache_ram"]) < 2048 - 64
+
+
+@pytest.mark.parametrize(
+    ("room", "said"),
+    [
+        (Room(1 << 30, "memory.limit_mib (--set)", limit_kind=SET), "raise memory.limit_mib, or use a smaller model"),
+        (Room(1 << 30, "the cgroup's limit", limit_kind=GROUP), "raise the group's limit, or use a smaller model"),
+        (Room(8 << 30, "MemAvailable", reserve_bytes=90 << 30), "lower memory.reserve_mib, which is 92,160 MiB of it"),
+    ],
+)
+def test_where_nothing_helps_the_hint_names_what_bounds_the_room(room: Room, said: str) -> None:
+    """And it is the line after the error, whatever else is listed."""
+    error = refusal(MINICPM5, Serving(ctx_size=8192, cache_ram_mib=512), room, make_device())
+    assert error.ways == ()
+    assert (error.hint or "").startswith(said)
+    assert next(lines(error)) == f"hint: {error.hint}"
+    assert "free memory" not in str(error.hint)
+
+
+def test_what_would_free_memory_is_a_whole_command_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["orin-deploy", "plan", "--model", "m", "--set", "cache_ram=512", "--json"])
+    here = replace(make_device(), tenants=(Tenant("deployment", "chat", 100 * MIB),))
+    error = refusal(MINICPM5, Serving(ctx_size=8192, cache_ram_mib=512), Room(1 << 30, "MemAvailable"), here)
+    commands = [each["command"] for each in document(error)["frees"]]
+    assert "orin-deploy plan --model m --set cache_ram=0" in commands
+    assert "orin-deploy plan --model m --set cache_ram=512 --set cache_type_k=q8_0 --set cache_type_v=q8_0" in commands
+    assert "orin-deploy down --name chat" in commands
+    assert all(set(each) == {"what", "bytes", "command"} for each in document(error)["frees"])
+    shown = [line.strip() for line in lines(error)]
+    assert set(commands) <= set(shown)
+
+
+@pytest.mark.parametrize("layer", [Layer(0, 0, 0, state=(4096, 4096 * 64)), Layer(2, 64, 64, sliding=True)])
+def test_fewer_checkpoints_are_offered_wherever_they_are_counted(layer: Layer) -> None:
+    model = replace(MINICPM5, layers=(layer, Layer(2, 64, 64)) * 12, sliding_window=1024)
+    serving = Serving(ctx_size=8192, ctx_checkpoints=64)
+    need = Room(0, "").budget(model, serving).total_bytes
+    ways = refusal(model, serving, Room(need - 8 * MIB, "test")).ways
+    assert ("ctx_checkpoints", "4") in [option for way in ways for option in way.options]
+    whole = replace(serving, ctx_checkpoints=0)
+    assert not any("checkpoints" in way.what for way in refusal(model, whole, Room(need // 2, "test")).ways)

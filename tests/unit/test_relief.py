@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orin_deploy.facts.device import MIB, Device, Memory, Tenant
+from orin_deploy.intent.budget import GROUP, SET
 from orin_deploy.intent.relief import Relief, enough, of_machine, relief
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import Serving
@@ -91,9 +92,9 @@ def test_settings_stand_between_what_costs_nothing_and_what_somebody_misses(serv
         assert any("cache_type_k=q8_0" in each.command for each in settings)
 
 
-@pytest.mark.parametrize("source", ["memory.limit_mib (--set)", "system.slice's limit less its use"])
-def test_where_the_limit_is_fixed_only_the_settings_help(source: str) -> None:
-    fixed, serving, here = replace(ROOM, limit_source=source), Serving(32_768), device(TENANTS, hugepages_free=GIB)
+@pytest.mark.parametrize("kind", [SET, GROUP])
+def test_where_the_limit_is_fixed_only_the_settings_help(kind: str) -> None:
+    fixed, serving, here = replace(ROOM, limit_kind=kind), Serving(32_768), device(TENANTS, hugepages_free=GIB)
     found = relief(MINICPM5, serving, fixed, here)
     assert found == tuple(each for each in relief(MINICPM5, serving, ROOM, here) if each.command.startswith("--"))
     assert of_machine(fixed, here) == ()

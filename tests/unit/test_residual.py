@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orin_deploy.deploy import residual
-from orin_deploy.deploy.residual import Learned, Watch, after_failure, after_start, out_of_memory, said
+from orin_deploy.deploy import residual, taken
+from orin_deploy.deploy.record import plain
+from orin_deploy.deploy.residual import Lack, Learned, Watch, after_failure, after_start, out_of_memory, said
+from orin_deploy.deploy.taken import Compared
 from orin_deploy.deploy.verify import Proof
 from orin_deploy.errors import OrinError
 from orin_deploy.facts.device import MIB
@@ -114,19 +116,17 @@ MARK = f"{START_MARK}, start 1"
 @pytest.mark.parametrize(
     ("lines", "message", "killed", "told"),
     [
-        (["cudaMalloc failed: out of memory (requested 100.00 MiB)"], "x", False, (100 * MIB,)),
-        (["allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory"], "x", False, (4096 * MIB,)),
-        (["NvMapMemAllocInternalTagged: 1075072515 error 12"], "x", False, (None,)),
-        (["llama_kv_cache: failed to allocate buffer for kv cache"], "x", False, (None,)),
-        ([], "llama-server was killed (signal 9 (SIGKILL))", True, (None,)),
+        (["cudaMalloc failed: out of memory (requested 100.00 MiB)"], "x", False, Lack(100 * MIB)),
+        (["allocating 4096.00 MiB on device 0: cudaMalloc failed: out of memory"], "x", False, Lack(4096 * MIB)),
+        (["NvMapMemAllocInternalTagged: 1075072515 error 12"], "x", False, Lack()),
+        (["llama_kv_cache: failed to allocate buffer for kv cache"], "x", False, Lack()),
+        ([], "llama-server was killed (signal 9 (SIGKILL))", True, Lack()),
         ([], "llama-server was killed (signal 9 (SIGKILL))", False, None),
         (["error: invalid argument: --frobnicate"], "no such option", True, None),
         ([], "signal 11 (SIGSEGV)", True, None),
     ],
 )
-def test_which_ends_are_for_lack_of_memory(
-    lines: list[str], message: str, killed: bool, told: tuple[int | None] | None
-) -> None:
+def test_which_ends_are_for_lack_of_memory(lines: list[str], message: str, killed: bool, told: Lack | None) -> None:
     assert out_of_memory(lines, OrinError(message), killed=killed) == told
 
 
@@ -180,6 +180,51 @@ def test_a_full_disk_does_not_hide_why_a_start_failed(tmp_path: Path) -> None:
     host, spec = host_of(tmp_path), spec_of(tmp_path)
     (host.data / "learned.json").mkdir(parents=True)  # nothing can be written there
     assert "it failed" in str(failed(host, spec, "std::bad_alloc"))
+    residual.remember_start(host, spec, proof_of(resident_mib=291), 3)  # nor make a start fail that was proved
+
+
+def served(spec: Spec, reference: str) -> Spec:
+    return replace(spec, weights=replace(spec.weights, reference=reference))
+
+
+def test_two_models_do_not_flip_the_row(tmp_path: Path) -> None:
+    host, spec = host_of(tmp_path), spec_of(tmp_path)
+    one, other = served(spec, "hf:one"), served(spec, "hf:other")
+    residual.remember_start(host, one, proof_of(resident_mib=291), 3)
+    for number in range(4, 7):
+        residual.remember_start(host, other, proof_of(), number)
+        (row,) = learned_rows(host, spec)
+        assert row.bytes == 100 * MIB
+        assert row.source.endswith("took 100 MiB more than planned with hf:one")
+    residual.remember_start(host, one, proof_of(), 7)
+    assert learned_rows(host, spec) == ()
+
+
+def test_a_model_that_has_long_not_been_served_is_forgotten(tmp_path: Path) -> None:
+    host, spec = host_of(tmp_path), spec_of(tmp_path)
+    sizes = []
+    for number in range(5):
+        proof = proof_of(resident_mib=191 if number else 291)
+        residual.remember_start(host, served(spec, f"hf:{number}"), proof, number)
+        sizes.append(sum(row.bytes for row in learned_rows(host, spec)) // MIB)
+    assert sizes == [100, 100, 100, 100, 0]
+    (kept,) = json.loads((host.data / "learned.json").read_text())["learned"]
+    assert list(kept["models"]) == ["hf:1", "hf:2", "hf:3", "hf:4"]
+
+
+def test_what_lies_in_the_drafts_own_process_is_not_the_servers(tmp_path: Path) -> None:
+    host, spec = host_of(tmp_path), spec_of(tmp_path, draft_process=10)
+    apart = (Row("draft weights", 92 * MIB, "a test", 62 * MIB), Row("draft KV cache", 45 * MIB, "a test", 45 * MIB))
+    spec = replace(spec, budget=replace(spec.budget, rows=(*spec.budget.rows, *apart)))
+    proof = proof_of(resident_mib=191 + 30)
+    drafts = (Buffer("CPU", "model", 92 * MIB), Buffer("RPC0", "KV", 45 * MIB))  # of the draft
+    proof = replace(proof, memory=(*proof.memory, *drafts))
+    assert residual.measured(spec, proof, None) == (0, 221 * MIB)
+    held = {"spec": {"budget": {"rows": plain(spec.budget.rows)}}, "proof": {"resident_bytes": 225 * MIB}}
+    assert taken.resident(held) == Compared("resident", 221 * MIB, 225 * MIB)
+    more = replace(proof, resident_bytes=321 * MIB)
+    residual.remember_start(host, spec, more, 3)
+    assert [row.bytes for row in learned_rows(host, spec)] == [100 * MIB]
 
 
 @given(
@@ -191,7 +236,7 @@ def test_whatever_happens_the_row_is_bounded_and_a_plan_never_shrinks(steps: lis
     for step in steps:
         before = known
         if isinstance(step, int):
-            known = after_start(known, step, planned)
+            known = after_start(known, "a model", step, planned)
             largest = step
             assert known.bytes <= max(step, 0) + before.margin_bytes // 2
         else:
@@ -222,6 +267,8 @@ def test_whatever_happens_the_row_is_bounded_and_a_plan_never_shrinks(steps: lis
         '{"format": 1, "learned": [{"board": "x86_64", "engine": "test", "architecture": "llama", "bytes": 1e99}]}',
         '{"format": 1, "learned": [{"board": "x86_64", "engine": "test", "architecture": "llama", "more": 1}]}',
         '{"format": 1, "learned": [{"board": ["x"], "engine": "test", "architecture": "llama"}]}',
+        '{"format": 1, "learned": [{"board": "x86_64", "engine": "test", "architecture": "llama", "models": [1]}]}',
+        '{"format": 1, "learned": [{"board": "x86_64", "engine": "test", "architecture": "a", "models": {"a": "b"}}]}',
         "[" * 100_000,
     ],
 )

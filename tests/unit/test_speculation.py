@@ -380,8 +380,9 @@ def test_the_words_of_both_processes(cuda: bool, device: str, target: str) -> No
     words_of = values(**WISH)
     made = decided(WISH, found(), build=build)
     assert made.draft is not None
-    assert made.draft.where == "process"
+    assert made.apart
     draft = speculation.in_process(made.draft, words_of, build, PLACED)
+    assert (made.draft.where, draft.where) == ("inline", "process")
     assert draft.argv == (
         "/engine/bin/ggml-rpc-server", "-d", device, "-H", "127.0.0.1", "-p", "50052", "-t", "2",
     )  # fmt: skip
@@ -417,7 +418,7 @@ def test_a_draft_is_no_target_with_or_without_speculation() -> None:
 def test_cpus_for_the_draft_mean_a_process_of_its_own() -> None:
     made = decided({**REF, "placement__draft_cpus": "auto"}, found())
     assert made.draft is not None
-    assert made.draft.where == "process"
+    assert made.apart
     inline = decided(REF, found()).draft
     assert inline is not None
     assert (inline.where, "round trip" in inline.why) == ("inline", True)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from orin_deploy.facts import tenants
 from orin_deploy.facts.device import MIB, Tenant
+from orin_deploy.facts.programs import ancestors
 from orin_deploy.facts.tenants import Process
 from orin_deploy.host.machine import Machine
 from orin_deploy.intent.relief import of_machine
@@ -82,7 +83,7 @@ def test_who_holds_what_as_root(tmp_path: Path) -> None:
         ("process", "llama-server (1800)", 400),
         ("process", "llama-server (1801)", 300),
         ("container", "detector", 290),
-        ("gpu", "python3", 100),  # of another container: NvMap alone knows it
+        ("gpu", "python3 (9999)", 100),  # of another container: NvMap alone knows it
     ]
     assert (found[0].gpu_bytes, found[0].unit, found[0].pids) == (2048 * MIB, "vision.service", (1500,))
     assert found[5].unit == "docker"
@@ -166,8 +167,8 @@ def test_it_costs_little(tmp_path: Path) -> None:
     [
         (b"/x/bin/python3\0-m\0orin_deploy.host.supervise\0/x/launch.json\0", "orin-deploy"),
         (b"python3\0-m\0orin_deploy\0up\0", "orin-deploy"),
-        (b"python3\0serve.py\0-m\0model\0", "python3"),
-        (b"", "python3"),
+        (b"python3\0serve.py\0-m\0model\0", "python3 serve.py (5)"),
+        (b"", "python3 (5)"),
     ],
 )
 def test_our_own_supervisors_are_told_from_other_pythons(tmp_path: Path, command: bytes, name: str) -> None:
@@ -178,3 +179,66 @@ def test_our_own_supervisors_are_told_from_other_pythons(tmp_path: Path, command
     assert found.name == name
     ended = [each.command for each in of_machine(Room(0, "MemAvailable"), replace(make_device(), tenants=(found,)))]
     assert ended == ([] if name == "orin-deploy" else ["kill 5"])
+
+
+@pytest.mark.parametrize(
+    ("comm", "command", "name"),
+    [
+        ("python3.10", "/usr/bin/python3.10 -u -W ignore /opt/jobs/train.py --model x", "python3.10 train.py (5)"),
+        ("python3", "python3 -m http.server 80", "python3 http.server (5)"),
+        ("python3", "python3 -c import(time)", "python3 (5)"),
+        ("java", "java -Xmx2g -cp /a/b.jar:/c org.acme.Main", "java org.acme.Main (5)"),
+        ("java", "java -jar /srv/app.jar", "java app.jar (5)"),
+        ("MainThread", "/usr/bin/node /srv/server.js", "node server.js (5)"),
+        ("bash", "bash ./run.sh", "bash run.sh (5)"),
+        ("gunicorn", "/usr/bin/python3 /usr/bin/gunicorn app", "gunicorn (5)"),
+        ("perl", "", "perl (5)"),
+        ("vlc", "/usr/bin/vlc a.mkv", "vlc"),
+        ("nodeset", "/usr/bin/nodeset", "nodeset"),
+    ],
+)
+def test_an_interpreter_goes_by_what_it_runs(tmp_path: Path, comm: str, command: str, name: str) -> None:
+    machine = board(tmp_path, {5: (comm, 90, "0::/a\n")})
+    (tmp_path / "proc/5/cmdline").write_text(command.replace(" ", "\0") + "\0")
+    assert [each.name for each in tenants.read(machine)[0]] == [name]
+
+
+def relieved(machine: Machine) -> list[str]:
+    here = replace(make_device(), tenants=tenants.read(machine)[0])
+    return [each.command for each in of_machine(Room(0, "MemAvailable"), here)]
+
+
+def test_unrelated_programs_of_one_interpreter_are_never_ended_together(tmp_path: Path) -> None:
+    session, unit = "0::/user.slice/session-2.scope\n", "0::/system.slice/vision.service\n"
+    places = {5: session, 6: session, 7: "0::/system.slice/hass.service\n", 8: unit, 9: unit}
+    machine = board(tmp_path, {pid: ("python3", 40 + pid, group) for pid, group in places.items()})
+    for pid in places:
+        (tmp_path / f"proc/{pid}/cmdline").write_text(f"python3\0/srv/{pid}.py\0" if pid < 8 else "python3\0-c\0x\0")
+    assert relieved(machine) == [
+        "sudo systemctl stop vision.service", "sudo systemctl stop hass.service", "kill 6", "kill 5",
+    ]  # fmt: skip
+
+
+def test_what_this_command_runs_in_is_not_offered_to_be_ended(tmp_path: Path) -> None:
+    """sshd, its shell, an editor's server, and what they started: a shell at its prompt and one that runs a script."""
+    parents = {1: 0, 30: 1, 31: 30, 32: 31, 33: 32, 40: 30, 41: 30, 42: 30}
+    names = ("init", "sshd-session", "code", "bash (x)", "python3", "zsh", "sh", "code")
+    machine = board(tmp_path, {pid: (name, 60 + pid, "0::/\n") for pid, name in zip(parents, names, strict=True)})
+    for pid, parent in parents.items():
+        (tmp_path / f"proc/{pid}/stat").write_text(f"{pid} (a) b) S {parent} 1 1 0\n")
+    (tmp_path / "proc/41/cmdline").write_bytes(b"sh\0train.sh\0")
+    (tmp_path / "proc/self").symlink_to("33")
+    assert ancestors(machine) == {1, 30, 31, 32, 33}
+    assert relieved(machine) == ["kill 41"], "the other `code` is counted with the one that we run in"
+
+
+def test_this_process_knows_its_own_ancestors() -> None:
+    assert {os.getpid(), os.getppid()} <= ancestors(Machine())
+
+
+@pytest.mark.parametrize("stat", ["", "5", "5 (a", "5 (a) S", "5 (a) S x 1", "33 (a) S 33 1 1"])
+def test_a_damaged_stat_ends_the_search(tmp_path: Path, stat: str) -> None:
+    machine = board(tmp_path, {33: ("python3", 60, "0::/\n")})
+    (tmp_path / "proc/33/stat").write_text(stat)
+    (tmp_path / "proc/self").symlink_to("33")
+    assert ancestors(machine) == {33}

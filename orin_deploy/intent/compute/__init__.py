@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from orin_deploy.facts.model import Model
-from orin_deploy.facts.tensors import CPU_ALIGNMENT, CUDA_ALIGNMENT
+from orin_deploy.facts.tensors import CPU_ALIGNMENT, CUDA_ALIGNMENT, Tensors
 from orin_deploy.intent.compute.arena import reserve
 from orin_deploy.intent.compute.batch import Batch, ComputeBytes
 from orin_deploy.intent.compute.decoder import build_decoder
@@ -44,9 +44,9 @@ def compute_bytes(model: Model, batch: Batch, *, gpu: bool, cuda: bool = True) -
 def _sizes(model: Model, batch: Batch, gpu: bool, cuda: bool) -> ComputeBytes:
     exactly = replays(model) if model.architecture in _BUILDERS else model.architecture in REPLAYED
     if not _masks_alone_know_the_context(model, batch, cuda):
-        return ComputeBytes(*_walked(model, batch, gpu, cuda)[:2], exactly)
+        return ComputeBytes(*_walked(model, batch, gpu, cuda, _read(model))[:2], exactly)
     some = replace(batch, cells=_SOME_CELLS, cells_swa=_SOME_CELLS)
-    device, host, full, sliding = _walked(model, some, gpu, cuda)
+    device, host, full, sliding = _walked(model, some, gpu, cuda, _read(model))
     for cells in (batch.cells,) * full + (batch.cells_swa,) * sliding:
         device += _mask(batch, cells, cuda) - _mask(batch, _SOME_CELLS, cuda)
         if gpu:
@@ -66,10 +66,15 @@ def _masks_alone_know_the_context(model: Model, batch: Batch, cuda: bool) -> boo
     return batch.flash_attn and few and not (copied or hybrid or own)
 
 
+def _read(model: Model) -> Tensors | None:
+    """The tensors where a graph depends on them by name, which models are not told apart by."""
+    return model.tensors if model.architecture in _BUILDERS else None
+
+
 @lru_cache(maxsize=256)
-def _walked(model: Model, batch: Batch, gpu: bool, cuda: bool) -> tuple[int, int, bool, bool]:
+def _walked(model: Model, batch: Batch, gpu: bool, cuda: bool, tensors: Tensors | None) -> tuple[int, int, bool, bool]:
     """Bytes of both buffers, and which masks there are: over all cells, and over the sliding window's."""
-    at = Context(model, batch)
+    at = Context(replace(model, tensors=tensors), batch)
     build = build_predictor if batch.predicts else _BUILDERS.get(model.architecture, build_decoder)
     build(at)
     return *reserve(at.graph, gpu=gpu, cuda=cuda), at.masks(False), at.masks(True)

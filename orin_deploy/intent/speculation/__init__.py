@@ -7,10 +7,11 @@ from orin_deploy.intent.speculation.decide import Asked, Decided, by_decision, d
 from orin_deploy.intent.speculation.kinds import DRAFTLESS, KINDS, in_help
 from orin_deploy.intent.speculation.pair import DraftModel, obstacles
 from orin_deploy.intent.speculation.process import in_process, server_options
-from orin_deploy.intent.speculation.wish import Wish, wish
+from orin_deploy.intent.speculation.wish import CHOOSING, Wish, mix, wish
 
 __all__ = [
     "BY_MODEL",
+    "CHOOSING",
     "DRAFTLESS",
     "KINDS",
     "Asked",
@@ -26,6 +27,7 @@ __all__ = [
     "drafting",
     "in_help",
     "in_process",
+    "mix",
     "obstacles",
     "server_options",
     "shortlist",

@@ -40,7 +40,8 @@ class Asked:
 @dataclass(frozen=True)
 class Decided:
     """How tokens are drafted, the server's options that say so, what else is to be said of it; `to_measure` is set
-    where that is measured first, `no_draft` says why an optional draft is not there."""
+    where that is measured first, `no_draft` says why an optional draft is not there. `apart` asks for a process of the
+    draft's own, which its placement makes."""
 
     draft: Draft | None
     options: dict[str, Setting]
@@ -48,6 +49,7 @@ class Decided:
     left_out: LeftOut | None = None
     to_measure: ToMeasure | None = None
     no_draft: str | None = None
+    apart: bool = False
 
 
 def decide(
@@ -82,7 +84,7 @@ def decide(
         said = f"speculation is left out, for {draft.kind} did not work: {asked.left_out.why}"
         return Decided(None, off, (said,), asked.left_out, no_draft=f"it did not work: {asked.left_out.why}")
     notes = (*doubts(target, asked.model, asked.catalogued), *_clamped(draft, values))
-    return Decided(draft, {**unset(values), **more}, notes)
+    return Decided(draft, {**unset(values), **more}, notes, apart=wants_process(values, draft.kind))
 
 
 def _open(
@@ -143,7 +145,6 @@ def _draft(
         kind=kind,
         weights=found.weights if found else None,
         model=found.model if found else None,
-        where="draftless" if found is None else "process" if apart else "inline",
         why=_why(kind, found, values, apart),
         optional=wish.optional,
         source=wish.source,

@@ -66,7 +66,7 @@ def obstacles(
     if draft is None:
         yield from _alone(kind, target)
         return
-    yield from _files(target, weights, draft)
+    yield from _files(weights, draft)
     yield from _kind(kind, draft)
     if draft.difference is not None:
         yield Refused(
@@ -110,7 +110,7 @@ def _alone(kind: str, target: Model) -> Iterator[OrinError]:
         yield _not_with(kind, target, "its graph does not use the layers that predict further tokens")
 
 
-def _files(target: Model, weights: Weights, draft: DraftModel) -> Iterator[OrinError]:
+def _files(weights: Weights, draft: DraftModel) -> Iterator[OrinError]:
     if draft.weights.files[0].path == weights.files[0].path:
         yield UsageError(
             "the draft is the target's own file: it would draft as slowly as the target generates",

@@ -9,10 +9,14 @@ from dataclasses import dataclass, replace
 from orin_deploy.errors import UsageError
 from orin_deploy.facts.draft import MTP
 from orin_deploy.intent.measured import Decision
+from orin_deploy.intent.options import WORKLOAD
 from orin_deploy.intent.spec import Setting
 from orin_deploy.intent.speculation.kinds import DRAFTLESS, KINDS
 
-_TYPE, _MODEL, _DEFAULT = "spec_type", "spec_draft_model", "spec_default"
+CHOOSING = ("spec_type", "spec_draft_model", "spec_default")
+"""llama-server's own options that say what the key `draft` says."""
+
+_TYPE, _MODEL, _DEFAULT = CHOOSING
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,15 @@ def wish(values: Mapping[str, Setting], catalogued: Sequence[str] = (), decision
     return Wish(kinds, word, source=draft.source)
 
 
+def mix(values: Mapping[str, Setting]) -> dict[str, float]:
+    """The weights of the workloads that are served, by name; empty for all alike."""
+    told = {key.removeprefix(WORKLOAD): setting.value for key, setting in values.items() if key.startswith(WORKLOAD)}
+    return {name: float(str(weight)) for name, weight in told.items() if weight}
+
+
 def unset(values: Mapping[str, Setting]) -> dict[str, Setting]:
     """The options that a wish takes over, not passed: for what is passed is decided anew."""
-    return {key: replace(values[key], value=None) for key in (_TYPE, _MODEL, _DEFAULT)}
+    return {key: replace(values[key], value=None) for key in CHOOSING}
 
 
 def useless(values: Mapping[str, Setting]) -> dict[str, Setting]:
@@ -73,7 +83,7 @@ def useless(values: Mapping[str, Setting]) -> dict[str, Setting]:
 
 
 def _others(values: Mapping[str, Setting]) -> dict[str, Setting]:
-    return {key: values[key] for key in (_TYPE, _MODEL, _DEFAULT) if values[key].value not in (None, False, "none")}
+    return {key: values[key] for key in CHOOSING if values[key].value not in (None, False, "none")}
 
 
 def _rank(setting: Setting) -> int:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from orin_deploy.errors import UsageError
 from orin_deploy.intent import options
 from orin_deploy.intent.request import Request
-from orin_deploy.intent.speculation import KINDS
+from orin_deploy.intent.speculation import CHOOSING, KINDS
 from orin_deploy.intent.speculation_choice import NONE as NONE
 
 DRAFT, DEPLOYED = "draft", "deployed"
-_CHOOSE = ("spec_type", "spec_draft_model", "spec_default", "placement.draft", "placement.draft_cpus")
+_CHOOSE = (*CHOOSING, "placement.draft", "placement.draft_cpus")
 _EXAMPLE = "as in --compare none,ngram-map-k4v,draft or none,long:spec_draft_n_max=8"
 
 
@@ -95,5 +95,5 @@ def request(wish: Request, arm: Arm) -> Request:
 
 def as_deployed(arm: Arm) -> bool:
     """Whether what speculates in an arm is what the deployment decided: it names nothing else, and no other model."""
-    other = ("model", "draft", "spec_type", "spec_draft_model", "spec_default")
+    other = ("model", "draft", *CHOOSING)
     return arm.draft == DEPLOYED and not any(key in other for key, _ in arm.sets)

@@ -34,7 +34,7 @@ def read(host: Host, number: int) -> dict[str, Any] | None:
     """A record; None for one that is not there, torn, or none of ours."""
     try:
         data = json.loads((folder(host) / f"{number:04d}.json").read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and "conditions" in data else None
 

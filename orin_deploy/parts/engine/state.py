@@ -96,7 +96,7 @@ def help_text(host: Host, build: Build) -> str | None:
 def _info(host: Host, build: Build) -> Mapping[str, Any] | None:
     try:
         info = json.loads(host.read(f"{build.folder}/{layout.INFO}") or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     whole = (
         isinstance(info, dict)

@@ -81,7 +81,7 @@ def _file(host: Host, place: Where) -> Path:
     """The log the launch file names; without a launch file, where it would be."""
     try:
         return Path(json.loads(host.read(place.launch) or "")["log"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return Path(place.launch).with_name("server.log")
 
 

@@ -64,9 +64,9 @@ def held_bytes(host: Host, name: str) -> int:
     )
 
 
-def slots(host: Host, spec: Spec) -> list[dict[str, Any]] | None:
-    """What the server says of each slot; None when it does not show its slots, or not soon."""
-    reply = host.http("GET", f"{spec.service.endpoint}/slots", headers=auth_headers(spec))
+def slots(host: Host, spec: Spec, timeout_s: float = 10) -> list[dict[str, Any]] | None:
+    """What the server says of each slot; None when it does not show its slots, or not within `timeout_s` seconds."""
+    reply = host.http("GET", f"{spec.service.endpoint}/slots", headers=auth_headers(spec), timeout_s=timeout_s)
     told = reply.json() if reply is not None and reply.status == 200 else None
     return told if isinstance(told, list) else None
 

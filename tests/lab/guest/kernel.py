@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.virtual.kernel import CPU, Kernel
 
 BOARD = Path("/var/lib/lab-board")  # the files that this machine lacks
+QUERY = BOARD / ".board/query"  # what `nvpmodel -q` says now
 _REAL = re.compile(rf"{CPU}/cpu\d+/(online|cpufreq/\w+)|/etc/nvpmodel(\.conf|/.*)|/var/lib/nvpmodel/status")
 
 
@@ -36,6 +37,11 @@ class LabKernel(Kernel):
 
     def online(self) -> tuple[int, ...]:
         return tuple(cpu for cpu in self.board.cpus if self.read(f"{CPU}/cpu{cpu}/online") != "0")
+
+    def publish(self) -> None:
+        super().publish()
+        if self.data["mode"] is not None:
+            QUERY.write_text(f"NV Power Mode: {self.conf().names[self.data['mode']]}\n{self.data['mode']}\n")
 
     def reboot(self) -> None:
         subprocess.run(("systemctl", "reboot"), check=True)
