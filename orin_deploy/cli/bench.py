@@ -27,6 +27,7 @@ from orin_deploy.observe.bench.agenda import FULL_S, QUICK_S
 from orin_deploy.observe.bench.sample import GREEDY, LONG, OWN_SAMPLING, SHORT
 from orin_deploy.parts.step import Step
 
+_DRAFTLESS = "ngram-map-k4v"
 _FIELDS = {"temp": "temperature"}
 """What a request calls an option of the server, where that differs."""
 
@@ -98,8 +99,27 @@ def _compared(
         found = race(host, wish, now, arms, agenda, progress)
     if len(found.arms) < 2:
         first, why = next(iter(found.left_out.items()))
-        raise OrinError(f"there is nothing to compare: {first}: {why}", f"leave {first} out of --compare")
+        raise OrinError(f"there is nothing to compare: {first}: {why}", _instead(arms, found, first))
     return now.name, agenda, found
+
+
+def _instead(arms: tuple[Arm, ...], found: Comparison, first: str) -> str:
+    """What to type instead: without a draft model a comparison that needs none, and how to come by one."""
+    if not any(arm.draft == naming.DRAFT and arm.name in found.left_out for arm in arms):
+        return f"name another arm in place of {first}"
+    whole = f"{_as_typed()} --compare {naming.NONE},{_DRAFTLESS}"
+    return f"{whole}; a draft model is named with --draft hf:OWNER/REPO, and scripts/make-draft trains one"
+
+
+def _as_typed() -> str:
+    """The command as it was typed, without its arms."""
+    words, kept = iter(sys.argv[1:]), ["orin-deploy"]
+    for word in words:
+        if word == "--compare":
+            next(words, None)
+        elif word not in ("--json", "--debug") and not word.startswith("--compare="):
+            kept.append(word)
+    return shlex.join(kept)
 
 
 def _model(wish: Request, now: Situation) -> str:

@@ -10,9 +10,11 @@ from orin_deploy.cli.show_memory import holders
 from orin_deploy.deploy.draft import Situation, situation
 from orin_deploy.deploy.fitting import Fitting, fitting
 from orin_deploy.deploy.record import plain
+from orin_deploy.errors import Exit
 from orin_deploy.facts.device import MIB
 from orin_deploy.host import Host
 from orin_deploy.intent.fit_table import Cell, Column, Table
+from orin_deploy.intent.refusal import refusal
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.serving import mib
 
@@ -25,11 +27,14 @@ def request(
 
 
 def fit(wish: Request, console: Console) -> None:
+    """Show the table; where nothing fits the verb ends as `up` would, refused."""
     host = Host()
     now = situation(host, wish, elsewhere=True)
     found = fitting(host, wish, now, console.events().progress)
     _show(found, now, wish, console)
     console.document(_document(found, now, wish))
+    if not any(found.table.largest):
+        raise SystemExit(Exit.REFUSED)
 
 
 def _show(found: Fitting, now: Situation, wish: Request, console: Console) -> None:
@@ -55,7 +60,7 @@ def _show(found: Fitting, now: Situation, wish: Request, console: Console) -> No
         console.say(
             f"It does not fit at any context: even the smallest takes {mib(table.least_bytes)}, {over} too much."
         )
-        console.say("Use a smaller model or quantisation, or a larger board." if not found.ways else "It fits with:")
+        console.say(_without_a_way(found, now) if not found.ways else "It fits with:")
         for way in found.ways:
             console.say(f"  {way.what} ({mib(way.total_bytes)}):")
             console.say(f"    {command(found, wish, dict(way.options))}")
@@ -67,6 +72,13 @@ def _show(found: Fitting, now: Situation, wish: Request, console: Console) -> No
         console.say()
         console.say(f"Recommended: {_way_text(best)}, {mib(best.total_bytes)}")
         console.say(f"  {command(found, wish, _chosen(found, best))}")
+
+
+def _without_a_way(found: Fitting, now: Situation) -> str:
+    if now.device.assumed and not found.table.room.fixed:
+        return "Use a smaller model or quantisation, or a larger board."
+    hint = refusal(found.model, found.serving, found.table.room, fitted=True).hint or ""
+    return hint[:1].upper() + hint[1:] + "."
 
 
 def _draft_text(found: Fitting) -> str | None:

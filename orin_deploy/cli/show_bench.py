@@ -11,6 +11,11 @@ from orin_deploy.observe.bench.intervals import Interval
 from orin_deploy.observe.bench.sample import Case
 
 _SHOWN_DIFFERENCES = 3
+_LEGEND = (
+    "1.20x ±5%: 1.20 times as fast as the first arm, give or take 5%; one run of twenty has a ratio outside of that",
+    "same: no difference that matters; unsure: more turns are needed to tell",
+)
+_CHECKS = "tokens per check: what the model yields each time it checks a draft, one token of its own included"
 _TOO_FEW, _NOT_YET = "too few turns to tell", "cannot be told yet"
 
 
@@ -49,12 +54,14 @@ def _speed(speed: Interval | None, ratio: Ratio | None) -> str:
         return "-"
     if ratio is None or ratio.value is None:
         return f"{speed.value:.1f} {_spread(speed)}"
-    doubt = {SAME: " =", UNKNOWN: " ?"}.get(ratio.verdict, "")
+    doubt = {SAME: ", same", UNKNOWN: ", unsure"}.get(ratio.verdict, "")
+    if ratio.value.spread >= 1:
+        return f"{speed.value:.1f} ({ratio.value.value:.2f}x, too few turns)"
     return f"{speed.value:.1f} ({ratio.value.value:.2f}x {_spread(ratio.value)}{doubt})"
 
 
 def _spread(value: Interval) -> str:
-    return f"±{value.spread:.0%}" if value.spread < 1 else "±?"
+    return f"±{value.spread:.0%}" if value.spread < 1 else "(spread unknown)"
 
 
 def _winner(found: Comparison, case: Case) -> str:
@@ -69,7 +76,15 @@ def _winner(found: Comparison, case: Case) -> str:
 
 
 def _measures(found: Comparison, arm: str, console: Console) -> None:
-    head = ("generation/s", "prompt/s", "first token", "between tokens p50 p95", "accepted", "a pass", "turns")
+    head = (
+        "generation/s",
+        "prompt/s",
+        "first token",
+        "between tokens p50 p95",
+        "accepted",
+        "tokens per check",
+        "turns",
+    )
     rows: list[Sequence[str]] = [("", *head)]
     for case in found.cases:
         score = found.scores[case, arm]
@@ -115,12 +130,12 @@ def _remarks(found: Comparison, agenda: Agenda) -> list[str]:
     lines = [f"left out: {arm}: {why}" for arm, why in found.left_out.items()]
     lines += found.notes
     if len(found.arms) > 1:
-        lines.append(
-            "±: the interval that all verdicts together miss in one run of twenty; =: no difference; ?: not known yet"
-        )
+        lines += _LEGEND
         lines += _outputs(found)
         if not found.together:
             lines.append("there was room for one server at a time: arms changed by blocks of turns, not by request")
+    if any(score.accepted_length is not None for score in found.scores.values()):
+        lines.append(_CHECKS)
     if found.rejected:
         reasons = list(found.rejected.values())
         kinds = dict.fromkeys(reason.partition(":")[0].partition(" on ")[0] for reason in reasons)

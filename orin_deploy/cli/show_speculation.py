@@ -103,9 +103,18 @@ def speculation_text(document: dict[str, Any]) -> str:
         return f"{kind}, planned and NOT ACTIVE" + (f": {document['reason']}" if document.get("reason") else "")
     state = "active" if document["active"] else "the server does not say now whether it is active"
     if document["acceptance"] is None:
-        return f"{kind}, {state}, nothing drafted"
+        return f"{kind}, {state}, {_proved_text(document.get('proved_by'))}"
     tokens = f"{document['accepted']} of {document['drafted']} drafted tokens accepted ({document['acceptance']:.0%})"
     return f"{kind}, {state}, {tokens}"
+
+
+def _proved_text(proof: dict[str, Any] | None) -> str:
+    """What the proof at `up` saw, where no other request has drafted yet."""
+    if not (proof and proof.get("drafted")):
+        return "nothing drafted"
+    if proof.get("request") == "forced":  # its words were ours: what was accepted tells nothing
+        return f"{proof['drafted']} tokens drafted when it was proved"
+    return f"{proof['accepted']} of {proof['drafted']} drafted tokens accepted when it was proved"
 
 
 def _rate(drafted: int | None, accepted: int | None) -> float | None:

@@ -12,6 +12,7 @@ from orin_deploy.intent.request import Request
 from orin_deploy.intent.serving import Serving
 from orin_deploy.intent.speculation import Decision
 from orin_deploy.intent.ways import Way, ways_to_fit
+from orin_deploy.intent.ways_of_room import ways_of_room
 
 
 @dataclass(frozen=True)
@@ -41,5 +42,6 @@ def fitting(
         if (without := made.without_draft("no context fits with it")) is not None:
             return fitting(host, request, now, progress, decision=without)
         ways = ways_to_fit(model, basis.serving, basis.room, fitted=True)
+        ways = ways or ways_of_room(model, basis.serving, basis.room, fitted=True)
     reference = str(made.values["model"].value)
     return Fitting(model, reference, basis.serving, table, ways, basis.drafted.warnings)

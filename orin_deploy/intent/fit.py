@@ -11,7 +11,7 @@ from orin_deploy.facts.device import MIB, Device
 from orin_deploy.facts.model import Model, projector_bytes
 from orin_deploy.intent.budget import AVAILABLE, SET, Budget, estimate
 from orin_deploy.intent.engine_rows import Row
-from orin_deploy.intent.limit import file_copy, limit
+from orin_deploy.intent.limit import SET_LIMIT, file_copy, limit
 from orin_deploy.intent.refusal import refusal
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Drafting, Serving
@@ -82,7 +82,10 @@ def room_of(
     back, `learned` what earlier starts took beyond their plans."""
     bound = limit(device, values, own_bytes)
     reserve = int(str(values["memory.reserve_mib"].value)) * MIB
-    return Room(bound.bytes, bound.source, reserve, (*file_copy(model, serving), *learned), bound.kind)
+    beyond = 0
+    if bound.kind == SET and device.memory.total:
+        beyond = limit(device, {**values, SET_LIMIT: Setting("auto", "default")}, own_bytes).bytes
+    return Room(bound.bytes, bound.source, reserve, (*file_copy(model, serving), *learned), bound.kind, beyond)
 
 
 def _same(fitted: Fitted, now: Budget) -> bool:

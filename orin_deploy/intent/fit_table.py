@@ -9,7 +9,7 @@ from itertools import count, takewhile
 from orin_deploy.facts.model import Model
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Serving, kind_text
-from orin_deploy.intent.ways import ENOUGH, kinds
+from orin_deploy.intent.ways import ENOUGH, kinds, least_bytes
 
 _SHORTEST = 2048
 _USUAL_SLOTS = (1, 2, 4)
@@ -63,8 +63,6 @@ def fit_table(model: Model, serving: Serving, room: Room) -> Table:
     contexts, columns = contexts_of(model), columns_of(serving)
     cells = tuple(_cell(model, serving, room, column, context) for column in columns for context in contexts)
     largest = tuple(_largest(model, serving, room, [cell for cell in cells if cell.column == each]) for each in columns)
-    fewest = [column for column in columns if column.slots == columns[0].slots]
-    smallest = [] if any(largest) else [_cell(model, serving, room, each, min(STEP, contexts[0])) for each in fewest]
     return Table(
         room=room,
         contexts=contexts,
@@ -72,7 +70,7 @@ def fit_table(model: Model, serving: Serving, room: Room) -> Table:
         cells=cells,
         largest=largest,
         recommended=_recommended(serving, largest),
-        least_bytes=min(cell.total_bytes for cell in (*cells, *smallest)),
+        least_bytes=min(cell.total_bytes for cell in cells) if any(largest) else least_bytes(model, serving, room),
     )
 
 

@@ -129,11 +129,12 @@ LOADING = (
     Option("cpu_strict_batch", "bool", "Pin each batch thread to one CPU of the mask.", form="digit"),
     _int("prio_batch", "", "Priority of the batch threads, 0 (normal) to 3 (realtime).", 0, 3),
     Option("poll_batch", "bool", "Batch threads poll for work.", form="digit"),
-    _int("ctx_size", "-c", "Tokens of context over all slots; auto fits it to memory.", 1, auto=True, default="auto"),
+    # A batch of one token aborts llama-server as it starts (get_sub_batch, 0c1e570), and so does a context of one.
+    _int("ctx_size", "-c", "Tokens of context over all slots; auto fits it to memory.", 2, auto=True, default="auto"),
     _int("predict", "-n --n-predict", "Tokens to generate at most; -1 is no limit.", -1),
     _int(
         "batch_size", "-b", "Logical batch: tokens a decode call may take.",
-        1, default=2048, candidates=(512, 1024, 2048, 4096),
+        2, default=2048, candidates=(512, 1024, 2048, 4096),
     ),
     _int(
         "ubatch_size", "-ub", "Physical batch: tokens computed at once; costs memory.",

@@ -12,13 +12,17 @@ from orin_deploy.intent.serving import Serving
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that can be had and what bounds them, the system's reserve, and rows that no option changes."""
+    """Bytes that can be had and what bounds them, the system's reserve, and rows that no option changes.
+
+    Where the limit was set by hand, `beyond_bytes` could be had without it.
+    """
 
     limit_bytes: int
     limit_source: str
     reserve_bytes: int = 0
     extra: tuple[Row, ...] = ()
     limit_kind: str = AVAILABLE
+    beyond_bytes: int = 0
 
     @property
     def fixed(self) -> bool:

@@ -43,8 +43,8 @@ _MOST_CPUS = 1024
 @dataclass
 class Launch:
     """A command taken apart. `kind` is that of the program, None for one that is not known; `cpus` is the pinning that
-    stood before it, as (what was typed, CPUs); `wrapped` are words around it that say nothing here, `container` those for
-    a container, its image last."""
+    stood before it, as (what was typed, CPUs); `wrapped` are words around it that say nothing here, `container` what is
+    a container's alone, its image last."""
 
     kind: str | None = None
     program: str = ""

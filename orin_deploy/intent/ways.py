@@ -79,6 +79,19 @@ def largest(model: Model, serving: Serving, room: Room) -> tuple[Largest, ...]:
     )
 
 
+def least_bytes(model: Model, serving: Serving, room: Room) -> int:
+    """What the shortest context takes, of the types of KV cache that can be chosen the smallest; in one slot, unless
+    that would fit and more were asked for."""
+
+    def least(served: Serving) -> int:
+        own = (served.cache_type_k, served.cache_type_v)
+        tried = (replace(served, cache_type_k=k, cache_type_v=v) for k, v in dict.fromkeys((own, *kinds(served))))
+        return min(room.budget(model, each, STEP * each.slots).total_bytes for each in tried)
+
+    one = least(replace(serving, parallel=1))
+    return one if one > room.limit_bytes else least(serving)
+
+
 def savings(model: Model, serving: Serving, room: Room) -> tuple[tuple[Way, int], ...]:
     """Each change by itself and the bytes it gives, whether it is enough or not, the least loss first."""
     total = room.budget(model, serving).total_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -12,18 +13,22 @@ from orin_deploy.deploy.verify import context_per_slot
 from orin_deploy.errors import OrinError, Refused
 from orin_deploy.host import Host, Progress
 from orin_deploy.intent.measured import Candidate, Decision
+from orin_deploy.intent.options import find
+from orin_deploy.intent.refusal import DoesNotFit
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import layer
 from orin_deploy.intent.speculation import mix
 from orin_deploy.intent.speculation_choice import NONE
 from orin_deploy.observe.bench import Agenda, Arm, Comparison, cases, workload
 from orin_deploy.observe.bench.planning import plan_field
+from orin_deploy.observe.bench.race import TimeOver
 from orin_deploy.observe.bench.workload import Workload
 from orin_deploy.parts import service, weights
 from orin_deploy.tune.second_look import Better, second_look
 from orin_deploy.tune.verdict import Verdict, judge
 from orin_deploy.tune.work import Work, arm
 
+_TIME = "speculation.measure_s"
 _RACE = 0.75
 """The share of the time that the candidates' race may take; the rest is for a second look at the winner."""
 _CHARACTERS_A_TOKEN = 2.5
@@ -52,12 +57,31 @@ def decide(
         agenda = _agenda(work, plan)
         found = _race(work, plan, wanted.candidates, agenda, make_room)
     except OrinError as error:
-        decision = Decision(NONE, f"tried {_date(work)}: nothing could be measured: {error.message}", sure=False)
+        why = error.short if isinstance(error, DoesNotFit) else error.message
+        decision = Decision(NONE, f"tried {_date(work)}: nothing could be measured: {why}", sure=False)
+        said, undecided, busy = decision.source, isinstance(error, TimeOver), None
     else:
-        decision = _decided(work, wanted.candidates, found, agenda)
+        decision, verdict = _decided(work, wanted.candidates, found, agenda)
+        said, undecided, busy = _source(work, decision.record, verdict.why), verdict.undecided, verdict.busy
     decisions.keep(host, decisions.Kept(key, decision, wanted.seconds))
-    more = "" if decision.sure else f"; --set speculation.measure_s={2 * wanted.seconds} gives it more time"
-    return f"{decision.kind}: {decision.source}{more}"
+    if not undecided:
+        return f"{decision.kind}: {said}"
+    advice = f"{busy}: try again when idle" if busy else "more turns may tell"
+    return f"{decision.kind}: {said}; {advice}: {_with_time(command, 2 * wanted.seconds)}"
+
+
+def _with_time(command: str, seconds: int) -> str:
+    """The command that was typed, with so much time to measure."""
+    words, kept = iter(shlex.split(command)), list[str]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in ("--set", "-s"):
+            kept.append(word)
+            continue
+        value = value if equals else next(words, "")
+        if find(value.partition("=")[0]).key != _TIME:
+            kept += [name, value]
+    return shlex.join([*kept, "--set", f"{_TIME}={seconds}"])
 
 
 def _agenda(work: Work, plan: Plan) -> Agenda:
@@ -87,7 +111,7 @@ def _race(
                 _prepare(work, each)
             arms.append(arm(each))
         except OrinError as error:
-            left_out[each.name] = error.message
+            left_out[each.name] = error.short if isinstance(error, DoesNotFit) else error.message
     if len(arms) < 2:
         raise OrinError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
     work.start()
@@ -116,17 +140,20 @@ def _crowded(work: Work, arms: Sequence[Arm], agenda: Agenda) -> bool:
         return True
 
 
-def _decided(work: Work, candidates: Sequence[Candidate], found: Comparison, agenda: Agenda) -> Decision:
+def _decided(
+    work: Work, candidates: Sequence[Candidate], found: Comparison, agenda: Agenda
+) -> tuple[Decision, Verdict]:
+    """The decision, and the verdict that it comes from."""
     verdict = judge(found)
     number = work.keep(agenda, found, verdict)
     winner = next((each for each in candidates if each.name == verdict.arm and each.kind != NONE), None)
     if winner is None:
-        return _decision(work, number, verdict)
+        return _decision(work, number, verdict), verdict
     try:
         better = second_look(work, winner, found, agenda, verdict.gain or 1.0)
     except OrinError:  # what was decided stands
         better = None
-    return _decision(work, number, verdict, winner, better)
+    return _decision(work, number, verdict, winner, better), better.verdict if better else verdict
 
 
 def _decision(
@@ -135,7 +162,7 @@ def _decision(
     """The decision with its source, as plans show it."""
     if better is not None:
         number, verdict = better.record, better.verdict
-    source = f"measured {_date(work)}, bench record {number}{_load(work)}: {verdict.why}"
+    source = _source(work, number, verdict.short or verdict.why)
     if winner is None:
         gain = verdict.gains.get(verdict.nearest or "")
         return Decision(NONE, source, gain=gain, record=number, date=_date(work), sure=verdict.sure)
@@ -150,6 +177,10 @@ def _decision(
         record=number,
         date=_date(work),
     )
+
+
+def _source(work: Work, number: int | None, why: str) -> str:
+    return f"measured {_date(work)}, bench record {number}{_load(work)}: {why}"
 
 
 def _load(work: Work) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
+from orin_deploy.intent.refusal import TOO_LITTLE
 from orin_deploy.intent.speculation_choice import LEAST_GAIN, NONE
 from orin_deploy.observe.bench.comparison import FASTER, UNKNOWN, Comparison, Ratio, pairs, speeds
 from orin_deploy.observe.bench.intervals import LEAST
 from orin_deploy.observe.bench.sample import Case
+
+_MUCH = 0.25
+"""The share of the server's CPUs that other programs may take of a quiet machine."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +22,8 @@ class Verdict:
     """The arm to serve with and why. `gains` are the arms' speeds over those without speculation, over the mix, as far
     as they are known; `against` says of every other arm what spoke against it.
 
-    `sure` is False where none is served because more measuring might find a gain.
+    `sure` is False where none is served because another measurement might find a gain: with `undecided` one of more
+    turns, where the machine was `busy`, in words, one while it is idle. `short` says why in few words.
     """
 
     arm: str
@@ -25,6 +31,9 @@ class Verdict:
     gains: Mapping[str, float] = field(default_factory=dict)
     against: Mapping[str, str] = field(default_factory=dict)
     sure: bool = True
+    undecided: bool = False
+    busy: str | None = None
+    short: str = ""
 
     @property
     def gain(self) -> float | None:
@@ -71,11 +80,28 @@ def judge(found: Comparison) -> Verdict:
         against |= {arm: f"{best} is faster" for arm in winners if arm != best}
         return Verdict(best, f"{gains[best]:.2f} times none", gains, against)
     if open_arms:
-        return Verdict(NONE, f"could not tell: {_lists(against, open_arms)}", gains, against, sure=False)
+        busy = _busy(found)
+        few = "most turns did not count" if 2 * len(found.rejected) > len(found.samples) else "too few turns"
+        short = f"could not tell, {'the machine was busy' if busy else few}"
+        why = f"could not tell: {_lists(against, open_arms)}"
+        return Verdict(NONE, why, gains, against, sure=False, undecided=True, busy=busy, short=short)
     if not gains:
-        return Verdict(NONE, f"nothing else could be measured: {_lists(against, against)}", gains, against, sure=False)
+        lacking = all(why.startswith(TOO_LITTLE) for why in against.values())
+        short = f"{TOO_LITTLE} to measure another way" if lacking else "nothing else could be measured"
+        why = f"nothing else could be measured: {_lists(against, against)}"
+        return Verdict(NONE, why, gains, against, sure=False, short=short)
     nearest = max(gains, key=lambda arm: gains[arm])
     return Verdict(NONE, f"{nearest} {gains[nearest]:.2f} times none", gains, against)
+
+
+def _busy(found: Comparison) -> str | None:
+    """What other programs did meanwhile, in words, where that was much of the server's CPUs."""
+    known = [sample.others_cpus for sample in found.samples if sample.others_cpus is not None]
+    cpus = len(found.conditions.get("cpus") or ())
+    if not known or not cpus or median(known) <= _MUCH * cpus:
+        return None
+    load = (found.conditions.get("load_average") or ("unknown",))[0]
+    return f"the machine was busy (load {load}; other programs computed on {median(known):.1f} CPUs)"
 
 
 def _lists(against: Mapping[str, str], arms: Mapping[str, str] | list[str]) -> str:

@@ -68,7 +68,7 @@ def test_a_model_that_is_not_here_and_one_beyond_the_board(orin: Command) -> Non
     assert done.json["known_from"] == "catalogue"
     assert list(orin.home.rglob("*.gguf")) == []
     done = orin("fit", "--profile", "nano4", "minicpm5-2b", "--set", "cache_ram=0", "--set", "memory.limit_mib=1000")
-    assert done.code == 0
+    assert done.code == 4
     assert "It does not fit at any context" in done.out
 
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orin_deploy.cli.bench import _kept, _model
+from orin_deploy.cli.bench import _instead, _kept, _model
 from orin_deploy.cli.console import Console
+from orin_deploy.cli.show_bench import show
 from orin_deploy.deploy.draft import Situation
 from orin_deploy.errors import UsageError
 from orin_deploy.host import Host
@@ -433,3 +434,35 @@ def test_an_error_is_one_sentence_and_a_way_on(words: tuple[str, ...], code: int
     assert says in f"{error['message']} {error['hint']}"
     assert error["hint"]
     assert not (tmp_path / "bench").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("bench --compare none,draft", "orin-deploy bench --compare none,ngram-map-k4v"),
+        (
+            "bench --workload chat --compare=none,draft --json",
+            "orin-deploy bench --workload chat --compare none,ngram-map-k4v",
+        ),
+    ],
+)
+def test_without_a_draft_the_hint_is_a_comparison_that_needs_none(
+    typed: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["orin-deploy", *typed.split()])
+    found = compare([], ("none",), {CHAT: 1.0}, cpus=2, left_out={"draft": "there is no draft for this model"})
+    hint = _instead(arms.parse(["none,draft"]), found, "draft")
+    assert hint.partition(";")[0] == wanted
+    assert "--draft hf:OWNER/REPO" in hint
+    assert "scripts/make-draft" in hint
+    other = compare([], ("none",), {CHAT: 1.0}, cpus=2, left_out={"ngram-map-k4v": "it crashed"})
+    assert "--compare" not in _instead(arms.parse(["none,ngram-map-k4v"]), other, "ngram-map-k4v")
+
+
+def test_the_tables_say_in_words_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    found = compare([sample(arm, CHAT, 0, 50.0) for arm in "ab"], ("a", "b"), {CHAT: 1.0}, cpus=2)
+    show(found, Agenda(SHIPPED, (CHAT,), 60), 1, Console(False))
+    said = capsys.readouterr().out
+    assert "(1.00x, too few turns)" in said
+    assert "±?" not in said
+    assert " ?" not in said

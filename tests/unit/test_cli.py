@@ -14,6 +14,7 @@ from typing import IO, Any
 import pytest
 
 from orin_deploy.cli.console import Output
+from orin_deploy.cli.show_speculation import proved_document, speculation_text
 from tests.ggufs import Shape
 
 MAIN = (sys.executable, "-m", "orin_deploy")
@@ -197,3 +198,21 @@ def test_output_survives_its_stream(tmp_path: Path) -> None:
     assert output.stream is None
     output.print("lost, too")
     stream.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ("chat", "61 of 61 drafted tokens accepted when it was proved"),
+        ("forced", "61 tokens drafted when it was proved"),
+    ],
+)
+def test_what_the_proof_saw_is_shown_until_other_requests_have_drafted(request_: str, said: str) -> None:
+    proof = {"kinds": ["ngram-map-k4v"], "drafted": 61, "accepted": 61, "request": request_}
+    record = {"spec": {"draft": {"kind": "ngram-map-k4v"}}, "proof": {"drafted": proof}, "measurement": {"drafted": 0}}
+    document = proved_document(record)
+    assert document is not None
+    assert speculation_text(document) == f"ngram-map-k4v, active, {said}"
+    measured = proved_document({**record, "measurement": {"drafted": 20, "accepted": 10}})
+    assert measured is not None
+    assert speculation_text(measured).endswith("10 of 20 drafted tokens accepted (50%)")

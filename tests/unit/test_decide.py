@@ -24,6 +24,7 @@ from orin_deploy.intent.speculation import Wish
 from orin_deploy.observe.bench.comparison import Comparison, compare
 from orin_deploy.observe.bench.sample import Case, Counts, Sample
 from orin_deploy.tune.length import Drafts, drafts, numbers
+from orin_deploy.tune.speculation import _with_time
 from orin_deploy.tune.verdict import judge
 from orin_deploy.tune.work import arm
 from tests.planning import planned
@@ -93,6 +94,33 @@ def test_a_disturbed_machine_cannot_tell_and_serves_without() -> None:
     throttled = judge(raced({"none": (50, 50), "a": (99, 99)}, slowed=("gpu",)))
     assert (throttled.arm, throttled.sure) == ("none", False)
     assert throttled.why == "could not tell: a: too few samples that count"
+
+
+def test_why_it_could_not_tell_is_told_in_few_words() -> None:
+    quiet, unsteady = {"cpus": [0, 1, 2, 3], "load_average": ["14.06", "9", "7"]}, (1.0, 3.0, 0.4, 2.0)
+    speeds = {"none": (50.0, 50.0), "a": (70.0, 60.0)}
+    loud = judge(replace(raced(speeds, noise=unsteady, others_cpus=2.0), conditions=quiet))
+    assert (loud.short, loud.undecided) == ("could not tell, the machine was busy", True)
+    assert loud.busy == "the machine was busy (load 14.06; other programs computed on 2.0 CPUs)"
+    few = judge(replace(raced(speeds, noise=unsteady, others_cpus=0.1), conditions=quiet))
+    assert (few.short, few.busy, few.undecided) == ("could not tell, too few turns", None, True)
+    lacking = {"a": "not enough memory: 900 MiB needed, 800 MiB can be had"}
+    small = judge(raced({"none": (50, 50)}, left_out=lacking))
+    assert (small.short, small.undecided) == ("not enough memory to measure another way", False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("orin-deploy up", "orin-deploy up --set speculation.measure_s=360"),
+        (
+            "orin-deploy up --set=speculation.measure_s=9 -s port=1 --model 'a b' --set speculation.measure_s=180",
+            "orin-deploy up -s port=1 --model 'a b' --set speculation.measure_s=360",
+        ),
+    ],
+)
+def test_the_whole_command_that_measures_longer(typed: str, wanted: str) -> None:
+    assert _with_time(typed, 360) == wanted
 
 
 def test_candidates_that_failed_are_told_and_the_others_go_on() -> None:

@@ -35,11 +35,18 @@ def test_a_size_with_a_unit_is_told_as_a_number(text: str, meant: int) -> None:
     assert options.parse(options.find("ctx_size"), str(meant)) == meant
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "4.5", "k", "9999999m", "1e4", "", "4 4"])
+@pytest.mark.parametrize("text", ["0", "1", "-1", "4.5", "k", "9999999m", "1e4", "", "4 4"])
 def test_other_contexts_get_an_example(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         options.parse(options.find("ctx_size"), text)
     assert caught.value.hint == "for instance ctx_size=auto"
+
+
+def test_a_batch_that_the_engine_aborts_on_is_refused() -> None:
+    """llama-server 0c1e570 with -b 1: "get_sub_batch: failed to add token 0 at index 1", SIGABRT; -b 2 serves."""
+    with pytest.raises(UsageError, match="at least 2"):
+        options.parse(options.find("batch_size"), "1")
+    assert options.parse(options.find("batch_size"), "2") == 2
 
 
 @pytest.mark.parametrize("number", [2**31, 2**63, 10**40])

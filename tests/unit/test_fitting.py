@@ -116,7 +116,7 @@ def test_the_draft_that_was_decided_is_in_the_table_as_in_the_plan(
     else:  # what was measured does not hold for another type of cache or a short context
         assert planned(host, asking(wish, found, best)).spec.budget.fits
     free = min(limit, looked(board).device.memory.available >> 20)
-    assert found.serving.drafting is not None or free < 5000, "it is done without only where there is no room"
+    assert found.serving.drafting is not None or free < 6500, "it is done without only where there is no room"
 
 
 def test_what_was_decided_and_cannot_be_any_more_is_done_without_and_says_why(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from orin_deploy.intent.refusal import refusal
 from orin_deploy.intent.room import Room
 from orin_deploy.intent.serving import STEP, Drafting, Serving
 from orin_deploy.intent.ways import Way
+from orin_deploy.intent.ways_of_room import ways_of_room
 from tests.specs import make_device
 from tests.unit.test_budget import MINICPM5, SLIDING
 
@@ -164,7 +165,10 @@ def test_a_fitted_context_gets_what_a_smaller_prompt_cache_gives() -> None:
     [
         (Room(1 << 30, "memory.limit_mib (--set)", limit_kind=SET), "raise memory.limit_mib, or use a smaller model"),
         (Room(1 << 30, "the cgroup's limit", limit_kind=GROUP), "raise the group's limit, or use a smaller model"),
-        (Room(8 << 30, "MemAvailable", reserve_bytes=90 << 30), "lower memory.reserve_mib, which is 92,160 MiB of it"),
+        (
+            Room(1 << 30, "memory.limit_mib", 2 << 30, limit_kind=SET),
+            "raise memory.limit_mib, or lower memory.reserve_mib",
+        ),
     ],
 )
 def test_where_nothing_helps_the_hint_names_what_bounds_the_room(room: Room, said: str) -> None:
@@ -174,6 +178,46 @@ def test_where_nothing_helps_the_hint_names_what_bounds_the_room(room: Room, sai
     assert (error.hint or "").startswith(said)
     assert next(lines(error)) == f"hint: {error.hint}"
     assert "free memory" not in str(error.hint)
+
+
+@settings(max_examples=40)
+@given(MODELS, SERVINGS, st.integers(1, 4000), st.booleans(), st.booleans())
+def test_another_reserve_or_limit_makes_it_fit_where_no_setting_does(
+    model: Model, serving: Serving, percent: int, fitted: bool, by_hand: bool
+) -> None:
+    """Each is estimated again in the room that it makes, and takes what it says."""
+    least = Room(0, "").budget(model, serving, STEP * serving.slots).total_bytes
+    asked = STEP * serving.slots if fitted else serving.ctx_size
+    serving = replace(serving, ctx_size=asked)
+    room = Room(least * percent // 1000, "test", least, limit_kind=SET if by_hand else GROUP, beyond_bytes=3 * least)
+    for way in ways_of_room(model, serving, room, fitted=fitted):
+        options = dict(way.options)
+        reserve, limit = options.pop("memory.reserve_mib", None), options.pop("memory.limit_mib", None)
+        assert (reserve is None) != (limit is None)
+        if reserve is not None:
+            after = replace(room, reserve_bytes=int(reserve) * MIB)
+            assert after.reserve_bytes < room.reserve_bytes
+        else:
+            after = replace(room, limit_bytes=int(limit or 0) * MIB)
+            assert by_hand
+            assert after.limit_bytes <= room.beyond_bytes
+        tokens = after.most(model, serving) if fitted else int(options.get("ctx_size", asked))
+        budget = after.budget(model, serving, tokens)
+        assert budget.fits
+        assert budget.total_bytes == way.total_bytes
+    assert (percent < 1000) or ways_of_room(model, serving, room, fitted=fitted) or percent >= 2000
+
+
+def test_a_limit_set_by_hand_below_the_reserve_is_never_the_models_fault() -> None:
+    """The reserve is named, and whole commands change it or the limit; nobody is told to free memory."""
+    small = replace(MINICPM5, tensor_bytes=100 * MIB, layers=MINICPM5.layers[:2])
+    room = Room(400 * MIB, "memory.limit_mib (--set)", 512 * MIB, limit_kind=SET, beyond_bytes=8 << 30)
+    error = refusal(small, Serving(ctx_size=STEP), room, make_device(), fitted=True)
+    assert "512 MiB of them the reserve" in error.message
+    assert [way.options[0][0] for way in error.ways] == ["memory.reserve_mib", "memory.limit_mib"]
+    said = " ".join([error.message, str(error.hint), *lines(error)])
+    assert "smaller model" not in said
+    assert "free memory" not in said
 
 
 def test_what_would_free_memory_is_a_whole_command_too(monkeypatch: pytest.MonkeyPatch) -> None:

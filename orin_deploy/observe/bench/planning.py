@@ -11,6 +11,7 @@ from orin_deploy.deploy.verify import context_per_slot
 from orin_deploy.errors import OrinError, Refused
 from orin_deploy.host import Host, Progress
 from orin_deploy.intent.measured import Decision
+from orin_deploy.intent.refusal import DoesNotFit
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import layer
 from orin_deploy.intent.spec import Spec
@@ -61,7 +62,11 @@ def plan_field(
             errors[arm.name] = error
     if not specs:
         raise _no_room(host, now, next(iter(errors.values())))
-    return Field(specs, _fit_together(tuple(specs.values())), {name: error.message for name, error in errors.items()})
+    return Field(specs, _fit_together(tuple(specs.values())), {name: _reason(error) for name, error in errors.items()})
+
+
+def _reason(error: OrinError) -> str:
+    return error.short if isinstance(error, DoesNotFit) else error.message
 
 
 def _require_built(plan: Plan) -> None:

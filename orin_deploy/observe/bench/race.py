@@ -27,6 +27,10 @@ from orin_deploy.observe.bench.watch import Watch, slowed
 _WARM_TOKENS = 32
 
 
+class TimeOver(OrinError):
+    """The time is over before anything is measured."""
+
+
 def race(
     host: Host, request: Request, now: Situation, arms: Sequence[Arm], agenda: Agenda, progress: Progress
 ) -> Comparison:
@@ -116,7 +120,7 @@ class _Race:
                 self._try(arm, partial(self._turn, case=case, turn=turn))
         if not (self.samples or self._alone()):
             seconds = self.agenda.seconds
-            raise OrinError(f"{seconds:g} s were over before anything was measured", f"--seconds {4 * seconds:.0f}")
+            raise TimeOver(f"{seconds:g} s were over before anything was measured", f"--seconds {4 * seconds:.0f}")
         return self._compared(notes)
 
     def _try(self, arm: str, work: Callable[[Server], None]) -> None:
