@@ -63,8 +63,8 @@ def follows(told: dict[str, Any], record: dict[str, Any]) -> None:
 
 def test_measured_once_then_used_from_its_record(orin: Command) -> None:
     before = orin.plan(*AUTO, *mix("copy", seconds=40), "--json").json
-    assert [way["kind"] for way in before["spec"]["to_measure"]["candidates"]] == ["none", "ngram-map-k4v"]
-    assert "to be measured at up: none, ngram-map-k4v; at most 40 s" in str(before["steps"])
+    assert [way["kind"] for way in before["spec"]["to_measure"]["candidates"]] == ["none", "ngram-simple"]
+    assert "to be measured at up: none, ngram-simple; at most 40 s" in str(before["steps"])
 
     began = time.monotonic()
     first = orin.up(*AUTO, *mix("copy", seconds=40), "--json")

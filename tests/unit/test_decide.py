@@ -356,7 +356,7 @@ def layer_of() -> dict[str, Setting]:
 def test_a_plan_says_beforehand_what_is_to_be_measured_and_for_how_long() -> None:
     plan = planned("agx32")
     assert plan.measuring is not None
-    said = "draft=auto: to be measured at up: none, draft-dspark, ngram-map-k4v, ngram-mod; at most 180 s"
+    said = "draft=auto: to be measured at up: none, draft-dspark, ngram-simple, ngram-mod; at most 180 s"
     assert plan.measuring.why == said
     assert plan.spec.draft is None
     order = [step.part for step in plan.in_order]

@@ -293,13 +293,13 @@ def test_auto_tells_what_is_to_be_measured_and_serves_without_until_then() -> No
     made = decided({"draft": "auto"}, found(catalogued=True), drafts=("d",))
     assert made.draft is None
     assert made.to_measure is not None
-    assert made.to_measure.text == "none, draft-simple, ngram-map-k4v, ngram-mod; at most 180 s"
+    assert made.to_measure.text == "none, draft-simple, ngram-simple, ngram-mod; at most 180 s"
     few = decided({"draft": "auto", "speculation.measure_s": 30}, drafts=("d",)).to_measure
     assert few is not None
-    assert few.text == "none, ngram-map-k4v; at most 30 s"
+    assert few.text == "none, ngram-simple; at most 30 s"
     many = decided({"draft": "auto", "speculation.measure_s": 9000}, found(), drafts=("d",)).to_measure
     assert many is not None
-    assert many.candidates[-3:] == (Candidate(SIMPLE, "process"), Candidate("ngram-simple"), Candidate("ngram-map-k"))
+    assert many.candidates[-3:] == (Candidate(SIMPLE, "process"), Candidate("ngram-map-k4v"), Candidate("ngram-map-k"))
 
 
 def test_auto_without_time_to_measure_serves_without_and_says_so() -> None:
