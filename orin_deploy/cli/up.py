@@ -6,6 +6,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from orin_deploy import __version__
@@ -82,11 +83,12 @@ def up(wish: Request, console: Console) -> None:
         show_plan(planned, console, actions=False)
         console.say()
         try:
-            finished = _carry_out(host, wish, now, planned, Record(host, now.name, command), events)
+            finished, spec = _carry_out(host, wish, now, planned, Record(host, now.name, command), events)
         except Rebooting as reboot:
             _tell_reboot(reboot, now.name, command, console)
     console.say()
-    _summary(finished, changed=True, planned=planned, console=console)
+    # The steps are those that were to be done; the engine's help and what was measured decide of the spec on the way.
+    _summary(finished, changed=True, planned=replace(planned, spec=spec), console=console)
 
 
 def _check_workloads(wish: Request, now: Situation) -> None:
@@ -117,8 +119,8 @@ def _tell_reboot(reboot: Rebooting, name: str, command: str, console: Console) -
 
 def _carry_out(
     host: Host, wish: Request, now: Situation, planned: Plan, record: Record, events: Events
-) -> dict[str, Any]:
-    """Apply and measure, with the record telling at every moment how far it came; returns the record's data."""
+) -> tuple[dict[str, Any], Spec]:
+    """Apply and measure, with the record telling at every moment how far it came; returns its data and what serves."""
     record.update(spec=plain(planned.spec), versions={"orin_deploy": __version__, "python": platform.python_version()})
     try:
         measuring = _measure(host, wish, record.data["command"], events)
@@ -137,7 +139,7 @@ def _carry_out(
         record.finish("failed", str(error))
         raise
     record.finish("done")
-    return record.data
+    return record.data, applied.plan.spec
 
 
 def _measured(host: Host, applied: Applied, record: Record, events: Events) -> Measurement:

@@ -48,7 +48,8 @@ def follows(told: dict[str, Any], record: dict[str, Any]) -> None:
     """The decision is what the record's own figures say."""
     verdict, means = record["decision"], record["means"]
     assert told["record"] == record["record"]
-    assert verdict["why"] in told["source"]
+    assert (verdict["why"] if told["sure"] else "could not tell") in told["source"]
+    assert verdict["sure"] == told["sure"]
     assert told["kind"] == "none" or verdict["arm"].startswith(told["kind"])
     if told["kind"] == "none":
         return
