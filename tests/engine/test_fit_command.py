@@ -123,8 +123,8 @@ def test_the_refusal_offers_commands_that_work(orin: Command) -> None:
 
 
 BAD = {
-    "zero": ("ctx_size=0", 2, "at least 1"),
-    "negative": ("ctx_size=-4096", 2, "at least 1"),
+    "zero": ("ctx_size=0", 2, "at least 2"),
+    "negative": ("ctx_size=-4096", 2, "at least 2"),
     "beyond 32 bits": (f"ctx_size={2**63}", 2, "write at most ctx_size=2147483647"),
     "with a unit": ("ctx_size=4k", 2, "write ctx_size=4096"),
     "with a large unit": ("ctx_size=32K", 2, "write ctx_size=32768"),
