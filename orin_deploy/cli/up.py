@@ -18,17 +18,17 @@ from orin_deploy.cli.show_plan import show_plan
 from orin_deploy.cli.show_speculation import decision_document, decision_text, proved_document, speculation_text
 from orin_deploy.deploy import down as undoing
 from orin_deploy.deploy import taken
-from orin_deploy.deploy.apply import Applied, Events, Measure, apply
+from orin_deploy.deploy.apply import Events, Measure, apply
 from orin_deploy.deploy.draft import Situation, draft, situation
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import Record, deployments, known, latest, plain
-from orin_deploy.deploy.verify import context_per_slot
-from orin_deploy.errors import Rebooting, RebootNeeded, UsageError
+from orin_deploy.deploy.verify import Proof, context_per_slot
+from orin_deploy.errors import OrinError, Rebooting, RebootNeeded, UsageError
 from orin_deploy.host import Host
 from orin_deploy.intent.options import WORKLOAD
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.spec import Spec
-from orin_deploy.observe.measure import Measurement, measure
+from orin_deploy.observe.measure import measure
 from orin_deploy.parts import service
 from orin_deploy.parts.step import Step
 
@@ -127,7 +127,7 @@ def _carry_out(
         applied = apply(host, planned, lambda: draft(host, wish, now, events.progress), record, events, measuring)
         record.update(spec=plain(applied.plan.spec), proof=plain(applied.proof))
         if applied.proof is not None:
-            record.update(measurement=plain(_measured(host, applied, record, events)))
+            record.update(**measure_proved(host, applied.plan.spec, applied.proof, record, events))
     except KeyboardInterrupt:
         record.finish("interrupted")
         raise
@@ -142,16 +142,23 @@ def _carry_out(
     return record.data, applied.plan.spec
 
 
-def _measured(host: Host, applied: Applied, record: Record, events: Events) -> Measurement:
-    spec = applied.plan.spec
+def measure_proved(host: Host, spec: Spec, proof: Proof, record: Record, events: Events) -> dict[str, Any]:
+    """Measure, as fields of the record. A server that was proved and still serves is up, also where that fails."""
     step = Step("measure", "measure its speed", "prompt and generation speed, time to first token")
     events.begin(step)
     began = host.monotonic()
-    measured = measure(host, spec.service.endpoint, service.auth_headers(spec), events.progress)
+    fields: dict[str, Any] = {}
+    try:
+        seen = measure(host, spec.service.endpoint, service.auth_headers(spec), events.progress, proof)
+        fields["measurement"] = plain(seen)
+    except OrinError as error:
+        if service.running_pid(host, spec) != proof.pid:
+            raise
+        fields["unmeasured"] = error.message
     seconds = host.monotonic() - began
-    record.step(step.part, step.name, step.why, "done", seconds)
+    record.step(step.part, step.name, step.why, "failed" if "unmeasured" in fields else "done", seconds)
     events.end(step, seconds)
-    return measured
+    return fields
 
 
 def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Console) -> None:
@@ -166,6 +173,8 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             ("generation", generation_text(measured)),
             ("first token", f"{measured['first_token_s'] * 1000:.0f} ms"),
         ]
+    elif (unmeasured := record.get("unmeasured")) is not None:
+        rows.append(("speed", f"not measured: {unmeasured}"))
     if (speculation := proved_document(record)) is not None:
         rows.append(("speculation", speculation_text(speculation)))
     if (decided := decision_document(record)) is not None:
@@ -183,6 +192,7 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             "model": spec.model.reference,
             "ctx_size": spec.settings["ctx_size"].value,
             "measurement": measured or None,
+            "unmeasured": record.get("unmeasured"),
             "speculation": speculation,
             "decision": decided,
             "memory": memory,

@@ -19,9 +19,8 @@ from orin_deploy.intent import serving
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import serverlog, service
 
-_POLL_S = 0.1
 _TELL_EVERY_S = 1.0
-_ENDS_WITHIN_POLLS = 20
+_ENDS_WITHIN_S = 2.0
 _APPEARS_WITHIN_S = 10.0
 _PROMPT = "Say in one short sentence that you are ready."
 _ANSWER_TOKENS = 32
@@ -78,7 +77,7 @@ def await_ready(host: Host, spec: Spec, progress: Progress) -> None:
         if clock > told + _TELL_EVERY_S:
             told = clock
             progress(None, f"loading the model, {clock - began:.0f} s: {_last_words(host, spec)}")
-        host.sleep(_POLL_S)
+        host.sleep_between_looks(clock - began)
 
 
 def failure(lines: Sequence[str], exit: str | None, name: str) -> OrinError:
@@ -205,11 +204,12 @@ def _offload(spec: Spec, lines: Sequence[str]) -> Iterator[str]:
 
 def _ended(host: Host, spec: Spec) -> OrinError | None:
     """The reason in the log of a server that ended over its first request; None for one that still runs."""
-    for _ in range(_ENDS_WITHIN_POLLS):
+    began = host.monotonic()
+    while (passed := host.monotonic() - began) < _ENDS_WITHIN_S:
         now = service.status(host, spec.name)
         if now.state in (BACKING_OFF, FAILED):
             return failure(service.log_lines(host, spec.name), now.exit, spec.name)
-        host.sleep(_POLL_S)
+        host.sleep_between_looks(passed)
     return None
 
 

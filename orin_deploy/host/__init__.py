@@ -82,6 +82,11 @@ class Host(Machine):
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def sleep_between_looks(self, waited_s: float) -> None:
+        """Sleep before the next look at something that has taken `waited_s` seconds so far: a tenth more, so that
+        looking costs a slow machine little and a fast one is noticed at once."""
+        self.sleep(min(max(0.05, waited_s / 10), 2.0))
+
     # Our own folders.
 
     def lock(self, command: str) -> AbstractContextManager[None]:

@@ -186,6 +186,7 @@ class Supervisor:
         # A server whose companion is gone aborts at its next word to it, often before we know of the companion.
         if not lost and not self._lost_companion():
             self.exit = in_words(server.process.returncode)
+        self._note(BACKING_OFF)  # its companions may take their time to end
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds

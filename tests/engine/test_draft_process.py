@@ -110,7 +110,9 @@ def test_a_killed_draft_process_is_noticed_at_once_and_both_come_back(host: Host
     server, draft = both(host, spec)
     began = time.monotonic()
     os.kill(draft, signal.SIGKILL)  # the server is idle: it would not notice before its next request, and abort then
-    waiting = until(lambda: (now := service.status(host, spec.name)).state == processes.BACKING_OFF and now)
+    waiting = until(
+        lambda: (now := service.status(host, spec.name)).state == processes.BACKING_OFF and now.exit and now
+    )
     assert time.monotonic() - began < 5
     assert waiting.exit == f"{DRAFT}'s signal 9 (SIGKILL)"
     assert procfs.command(server) is None

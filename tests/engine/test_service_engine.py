@@ -151,7 +151,7 @@ def test_a_killed_server_comes_back(host: Host, make: Make) -> None:
     spec = make()
     proof = up(host, spec)
     os.kill(proof.pid, signal.SIGKILL)
-    until(lambda: service.status(host, spec.name).state == processes.BACKING_OFF)
+    until(lambda: (now := service.status(host, spec.name)).state == processes.BACKING_OFF and now.exit)
     assert "backing off after signal 9" in plan(host, spec).why
     until(lambda: service.running_pid(host, spec))
     verify.await_ready(host, spec, quiet)

@@ -111,16 +111,27 @@ def test_it_serves_before_the_server_starts_and_ends_after_it(host: Host, launch
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["server", "companion"])
 def test_when_one_is_killed_both_start_anew(host: Host, launch: Launch, victim: int) -> None:
-    path = launch()
+    path = launch(restart_delay_s=2)
     processes.start(host, path)
     both = pair(path)
     os.kill(both[victim], signal.SIGKILL)
-    waiting = until(lambda: (found := now(path)).state == BACKING_OFF and found)
+    waiting = until(lambda: (found := now(path)).state == BACKING_OFF and not found.companions and found)
     assert waiting.exit == ("signal 9 (SIGKILL)", "the draft process's signal 9 (SIGKILL)")[victim]
     assert [processes.identify(pid) for pid in both] == [None, None]
     until(lambda: now(path).state == RUNNING)
     assert not set(both) & set(pair(path))
     assert now(path).starts == 2
+
+
+def test_how_the_server_ended_is_told_while_its_companion_still_ends(host: Host, launch: Launch) -> None:
+    stubborn = LISTEN.replace("sys.exit(0)", "time.sleep(1.5)")
+    port = free_port()
+    path = launch([sys.executable, "-c", stubborn, str(port)], port, restart_delay_s=2)
+    processes.start(host, path)
+    server, companion = pair(path)
+    os.kill(server, signal.SIGKILL)
+    ending = until(lambda: (found := now(path)).state == BACKING_OFF and found.exit and found)
+    assert (ending.exit, ending.companions) == ("signal 9 (SIGKILL)", (companion,))
 
 
 def test_a_companion_that_ends_before_it_serves_keeps_the_server_from_starting(host: Host, launch: Launch) -> None:

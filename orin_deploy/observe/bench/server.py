@@ -20,7 +20,6 @@ from orin_deploy.observe.bench.sample import Counts
 from orin_deploy.observe.telemetry.serving import parse_metrics
 from orin_deploy.parts import service
 
-_POLL_S = 0.05
 _TIMEOUT_S = 10.0
 _BY_POSITION = re.compile(
     r'^llamacpp:spec_decode_num_accepted_tokens_per_pos_total\{position="(\d+)"\} ([0-9.e+]+)$', re.MULTILINE
@@ -134,7 +133,7 @@ def _await(server: Server, progress: Progress) -> None:
         if seconds > server.spec.service.start_timeout_s:
             raise server.failure(f"it has not answered within {seconds:.0f} s")
         progress(None, f"{server.arm}: loading the model, {seconds:.0f} s")
-        server.host.sleep(_POLL_S)
+        server.host.sleep_between_looks(seconds)
 
 
 def parse_counts(text: str) -> Counts:
