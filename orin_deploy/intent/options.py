@@ -107,7 +107,8 @@ def parse(option: Option, raw: object) -> Value:
 
 
 def _instead(option: Option, raw: object) -> str:
-    """What to write in place of a wrong value: the number that 4k or 8Ki stand for, else one of those allowed."""
+    """What to write in place of a wrong value: the number that 4k or 8Ki stand for, the nearest of the words allowed,
+    else one of them."""
     text = str(raw).strip().lower()
     if (match := re.fullmatch(r"([0-9]{1,7}) ?([km])i?b?", text)) and option.kind == "int":
         meant = int(match[1]) * {"k": 1024, "m": 1024**2}[match[2]]
@@ -115,6 +116,12 @@ def _instead(option: Option, raw: object) -> str:
             return f"write {option.key}={meant}"
     if option.high == INT_MAX and re.fullmatch(r"[0-9]+", text) and int(text[:20]) > INT_MAX:
         return f"write at most {option.key}={INT_MAX}"
+    from difflib import get_close_matches
+
+    known = (*option.choices, *dict(option.synonyms))
+    wrong = next((word for word in text.split(",") if word not in known), text)
+    if near := get_close_matches(wrong, option.choices, n=1):
+        return f"did you mean {near[0]}?"
     example = next((item for item in (*option.candidates, option.default) if item not in (None, "auto")), None)
     if example is None:
         example = "auto" if option.auto else option.low

@@ -58,7 +58,8 @@ def test_arms_as_they_are_typed() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("none,ngram-map-k4w", "ngram-map-k4v"),
+        ("none,ngram-map-k4w", "did you mean ngram-map-k4v?"),
+        ("none,mtp", "did you mean draft-mtp?"),
         ("none", "at least two"),
         ("none,none", "twice"),
         ("none,long:spec_draft_n_mx=8", "spec_draft_n_max"),

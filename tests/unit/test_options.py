@@ -225,6 +225,16 @@ def test_a_refusal_names_key_value_and_what_is_allowed() -> None:
         parse(find("build.cuda_architectures"), "native")
 
 
+@pytest.mark.parametrize(
+    ("key", "raw", "meant"),
+    [("spec_type", "draft,ngrm-mod", "ngram-mod"), ("cache_type_k", "q8", "q8_0"), ("split_mode", "layers", "layer")],
+)
+def test_a_misspelt_word_is_answered_with_the_nearest(key: str, raw: str, meant: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(find(key), raw)
+    assert caught.value.hint == f"did you mean {meant}?"
+
+
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda x: st.lists(x) | st.dictionaries(st.text(), x),

@@ -9,6 +9,7 @@ from orin_deploy.errors import UsageError
 from orin_deploy.intent import options
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.speculation import CHOOSING, KINDS
+from orin_deploy.intent.speculation.kinds import meant
 from orin_deploy.intent.speculation_choice import NONE as NONE
 
 DRAFT, DEPLOYED = "draft", "deployed"
@@ -66,8 +67,8 @@ def _arm(word: str) -> Arm:
     if not pairs or "=" in label:
         from difflib import get_close_matches
 
-        near = get_close_matches(label, known, n=1)
-        hint = f"did you mean {near[0]}? There are" if near else "there are"
+        near = meant(label) or next(iter(get_close_matches(label, known, n=1)), None)
+        hint = f"did you mean {near}? There are" if near in known else "there are"
         raise UsageError(f'"{word}" is no arm', f"{hint} {', '.join(known)}, and NAME:KEY=VALUE, {_EXAMPLE}")
     return Arm(label, DEPLOYED, pairs)
 
