@@ -17,6 +17,7 @@ from orin_deploy.intent.fit_table import Cell, Column, Table
 from orin_deploy.intent.refusal import refusal
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.serving import mib
+from orin_deploy.intent.speculation import BY_MODEL
 
 
 def request(
@@ -82,7 +83,11 @@ def _without_a_way(found: Fitting, now: Situation) -> str:
 
 
 def _draft_text(found: Fitting) -> str | None:
-    drafting = found.serving.drafting
+    drafting, wanted = found.serving.drafting, found.to_measure
+    if wanted is not None:
+        ways = ", ".join(each.name for each in wanted.candidates)
+        more = "; --draft optional counts the draft" if any(each.kind in BY_MODEL for each in wanted.candidates) else ""
+        return f"none is counted: draft=auto is not decided, `up` measures {ways}{more}"
     if drafting is None:
         return None
     if drafting.model is None:
@@ -161,6 +166,7 @@ def _document(found: Fitting, now: Situation, wish: Request) -> dict[str, Any]:
         "n_ctx_train": model.n_ctx_train,
         "known_from": model.known_from,
         "draft": None if drafting is None else drafting.model.reference if drafting.model else drafting.kind,
+        "to_measure": plain(found.to_measure),
         "limit_bytes": table.room.limit_bytes,
         "limit_source": table.room.limit_source,
         "reserve_bytes": table.room.reserve_bytes,

@@ -49,9 +49,10 @@ def decision_document(record: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def decision_text(decision: dict[str, Any]) -> str:
-    """A decision in one line: the kind, its length where that was measured too, and its source."""
+    """A decision in one line: the kind, its length where that was measured too, its source, when it is asked again."""
     length = f", up to {decision['n_max']} tokens at once" if decision.get("n_max") is not None else ""
-    return f"{decision['kind']}{length} ({decision['source']})"
+    again = f"; {decision['again']}" if decision.get("again") else ""
+    return f"{decision['kind']}{length} ({decision['source']}){again}"
 
 
 def proved_document(record: dict[str, Any]) -> dict[str, Any] | None:

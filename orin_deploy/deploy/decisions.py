@@ -50,11 +50,13 @@ class Key:
 
 @dataclass(frozen=True)
 class Kept:
-    """A decision on disk; `seconds` is how long it might be measured."""
+    """A decision on disk; `seconds` is how long it might be measured, `enough_bytes` the memory to be had from which on
+    a way would be measured that lacked it, None where none did."""
 
     key: Key
     decision: Decision
     seconds: int
+    enough_bytes: int | None = None
 
 
 def key(
@@ -108,11 +110,18 @@ def _draft(wish: Wish) -> str:
     return _identity([(wish.model, size, None)]) if size is not None else wish.model
 
 
-def find(host: Host, wanted: Key, seconds: int) -> Decision | None:
-    """What was decided for that key; None where it might be measured for fewer seconds than are allowed now: who gives
-    more time wants to know better."""
+def find(host: Host, wanted: Key, seconds: int, limit_bytes: int = 0) -> Decision | None:
+    """What was decided for that key; None where it is to be measured again.
+
+    That is where it might be measured for fewer seconds than are allowed now, for who gives more time wants to know
+    better, and where a way that lacked memory has it now: `limit_bytes` can be had. With 0 seconds what is on record
+    counts.
+    """
     kept = _read(host).get(wanted)
-    return kept.decision if kept is not None and kept.seconds >= seconds else None
+    if kept is None or kept.seconds < seconds:
+        return None
+    has_room = kept.enough_bytes is not None and limit_bytes >= kept.enough_bytes
+    return None if has_room and seconds > 0 else kept.decision
 
 
 def keep(host: Host, kept: Kept) -> None:
@@ -148,10 +157,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def _entry(item: Any) -> Kept | None:
     """An entry as it was written, or None for one that is not whole."""
     try:
-        read = Kept(Key(**item["key"]), Decision(**item["decision"]), item["seconds"])
+        read = Kept(Key(**item["key"]), Decision(**item["decision"]), item["seconds"], item.get("enough_bytes"))
     except (KeyError, TypeError):
         return None
-    whole = _whole(read.key) and _whole(read.decision) and isinstance(read.seconds, int)
+    numbers = isinstance(read.seconds, int) and isinstance(read.enough_bytes, (int, type(None)))
+    whole = _whole(read.key) and _whole(read.decision) and numbers
     return read if whole else None
 
 

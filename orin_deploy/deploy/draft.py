@@ -18,6 +18,7 @@ from orin_deploy.facts.inspect import inspect
 from orin_deploy.host import Host, Progress
 from orin_deploy.intent import board, profile
 from orin_deploy.intent.basis import Around, Basis, basis
+from orin_deploy.intent.limit import limit
 from orin_deploy.intent.profile import Profile
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import choose_build, deployment_name, layer, resolve
@@ -167,7 +168,8 @@ def _recorded(
     if not wished.auto:
         return None, None
     key = decisions.key(host, now.device, build, found.weights, wished, values, reboot=request.reboot)
-    return key, decisions.find(host, key, int(str(values["speculation.measure_s"].value)))
+    can_be_had = limit(now.device, values, now.own_bytes).bytes
+    return key, decisions.find(host, key, int(str(values["speculation.measure_s"].value)), can_be_had)
 
 
 def _values(request: Request, now: Situation) -> dict[str, Setting]:

@@ -10,14 +10,17 @@ from orin_deploy.host import Host, Progress
 from orin_deploy.intent.fit_table import Table, fit_table
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.serving import Serving
-from orin_deploy.intent.speculation import Decision
+from orin_deploy.intent.speculation import Decision, ToMeasure
 from orin_deploy.intent.ways import Way, ways_to_fit
 from orin_deploy.intent.ways_of_room import ways_of_room
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """A model's table on a board, with what it was made from; `ways` make it fit where it does so at no context."""
+    """A model's table on a board, with what it was made from; `ways` make it fit where it does so at no context.
+
+    With `to_measure` no draft is counted yet: `up` measures first whether there is one.
+    """
 
     model: Model
     reference: str
@@ -25,6 +28,7 @@ class Fitting:
     table: Table
     ways: tuple[Way, ...] = ()
     warnings: tuple[str, ...] = ()
+    to_measure: ToMeasure | None = None
 
 
 def fitting(
@@ -44,4 +48,4 @@ def fitting(
         ways = ways_to_fit(model, basis.serving, basis.room, fitted=True)
         ways = ways or ways_of_room(model, basis.serving, basis.room, fitted=True)
     reference = str(made.values["model"].value)
-    return Fitting(model, reference, basis.serving, table, ways, basis.drafted.warnings)
+    return Fitting(model, reference, basis.serving, table, ways, basis.drafted.warnings, basis.drafted.to_measure)

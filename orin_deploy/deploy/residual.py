@@ -25,6 +25,7 @@ from orin_deploy.intent.engine_rows import Row
 from orin_deploy.intent.limit import LEARNED
 from orin_deploy.intent.serving import mib
 from orin_deploy.intent.spec import Spec
+from orin_deploy.parts import out_of_memory as words
 from orin_deploy.parts import service
 from orin_deploy.parts.serverlog import starts
 
@@ -35,13 +36,6 @@ FILE = "learned.json"
 _TOLERANCE_BYTES, _TOLERANCE_SHARE = 4 * MIB, 0.005  # of the plan: as exact as the plan means to be
 _MARGIN_BYTES, _MOST_MARGIN_BYTES = 256 * MIB, 1024 * MIB
 _MOST_ENTRIES, _MOST_MODELS, _MOST_BYTES = 256, 4, 1 << 40
-
-_OUT_OF_MEMORY = re.compile(
-    r"cudaMalloc failed: out of memory|CUDA error: out of memory|NvMapMemAlloc\w*: .*error 12|std::bad_alloc"
-    r"|failed to allocate (?:buffer for (?:kv|rs) cache|compute|graph|\S+ buffer|output buffer)"
-    r"|unable to allocate \S+ buffer"
-)
-_REQUESTED = re.compile(r"\(requested ([0-9]{1,9})(?:\.[0-9]{1,2})? MiB\)|allocating ([0-9]{1,9})\.[0-9]{2} MiB")
 
 
 @dataclass(frozen=True)
@@ -197,10 +191,10 @@ def out_of_memory(lines: Sequence[str], error: OrinError, *, killed: bool) -> La
 
     `lines` are its own of that start; `killed` says whether a SIGKILL can have been the kernel's.
     """
-    if not any(map(_OUT_OF_MEMORY.search, lines)) and not (killed and "signal 9 (SIGKILL)" in error.message):
+    text = "\n".join(lines)
+    if not re.search(words.ANY, text) and not (killed and "signal 9 (SIGKILL)" in error.message):
         return None
-    sizes = [match for line in lines if (match := _REQUESTED.search(line))]
-    return Lack(int(sizes[-1][1] or sizes[-1][2]) * MIB if sizes else None)
+    return Lack(words.requested_bytes(text))
 
 
 def _known(host: Host, spec: Spec) -> Learned:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from statistics import median
 
 from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
 from orin_deploy.facts.device import MIB, WHOLE_BLOCK_BYTES, Tenant
 from orin_deploy.facts.memory import COMPACT
+from orin_deploy.parts import out_of_memory
 
-_REFUSED = (
-    r"cudaMalloc failed: out of memory|CUDA error: out of memory|NvMapMemAlloc\w*: .*error 12"
-    r"|unable to allocate \S+ buffer"
-)
-_REQUESTED = r"\(requested (\d{1,9})(?:\.\d+)? MiB\)|allocating (\d{1,9})(?:\.\d+)? MiB"
+_REFUSED = f"{out_of_memory.GPU}|{out_of_memory.BUFFERS}"  # what the program allocates may lie in pieces
 _PROJECTED = r"use (\d{1,9}) MiB of device memory vs\. (\d{1,9}) MiB of free device memory"
 _PROJECTED_HOST = r"host memory (\d{1,9}) MiB vs\. (\d{1,9}) MiB free"
 
@@ -162,5 +158,4 @@ def swapping(evidence: Evidence) -> Finding | None:
 
 def requested_bytes(evidence: Evidence) -> int | None:
     """The last allocation that a log says was refused."""
-    sizes = re.findall(_REQUESTED, evidence.text)
-    return int(sizes[-1][0] or sizes[-1][1]) * MIB if sizes else None
+    return out_of_memory.requested_bytes(evidence.text)

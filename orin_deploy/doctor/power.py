@@ -8,10 +8,11 @@ from orin_deploy.doctor.evidence import Evidence
 from orin_deploy.doctor.finding import Finding
 from orin_deploy.doctor.planned import profiled_board
 from orin_deploy.errors import UsageError
+from orin_deploy.facts import clocks
+from orin_deploy.facts.clocks import Clock
 from orin_deploy.facts.power import PowerMode, find
 from orin_deploy.intent.placement import cpu_text
 from orin_deploy.intent.power import foreign
-from orin_deploy.observe.telemetry.conditions import clocks_locked as are_locked
 
 _REBOOT = r"^(?:.*: )?NVPM WARN: Reboot required for changing to this power mode: (\d{1,6})"
 _ALARM = r"soctherm.*\bOC ALARM (0x[0-9a-fA-F]+)"
@@ -108,7 +109,8 @@ def clocks_locked(evidence: Evidence) -> Finding | None:
     """Whether the clocks are locked, read from the limits of the CPUs that are on, against what jtop believes."""
     locked, online = evidence.clocks_locked, evidence.cpus
     if evidence.cpu_limits:
-        locked, online = are_locked(evidence.cpu_limits.values(), None, None), tuple(sorted(evidence.cpu_limits))
+        locked = clocks.locked(Clock(*limits) for limits in evidence.cpu_limits.values())
+        online = tuple(sorted(evidence.cpu_limits))
     if locked is None or evidence.clocks_flag is None or locked is evidence.clocks_flag:
         return None
     state, flag = ("locked", "free") if locked else ("free", "locked")

@@ -1,23 +1,28 @@
-"""Clocks: what `jetson_clocks --show` says, and whether it has pinned them."""
+"""Clocks: what `jetson_clocks --show` and the kernel's files say of them, and whether they are pinned."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orin_deploy.facts.cpu import parse_list
+from orin_deploy.facts.cpu import SYSFS, parse_list
+from orin_deploy.host.machine import Machine
+
+EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
+"""The memory's clock, for root alone."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """One clock in the unit of its line: kHz for a CPU, Hz for the rest.
+    """One clock: the lowest and highest allowed, and that of the moment, in kHz for a CPU and Hz for the rest.
 
     `idle` are the switches of a CPU's idle states, `override` the memory clock's; empty and None where not told.
     """
 
     low: int
     high: int
-    now: int
+    now: int | None = None
     idle: tuple[bool, ...] = ()
     override: bool | None = None
 
@@ -28,12 +33,15 @@ class Clock:
 
 @dataclass(frozen=True)
 class Clocks:
-    """Clocks of the online CPUs by number, of the GPU's parts, of the memory; `locked` is None when nothing is told."""
+    """Clocks of the online CPUs by number, of the GPU's parts, of the memory."""
 
     cpus: dict[int, Clock]
     gpu: dict[str, Clock]
     emc: Clock | None
-    locked: bool | None
+
+    @property
+    def locked(self) -> bool | None:
+        return locked(self.cpus.values(), self.gpu.values(), self.emc)
 
 
 _RANGE = r"MinFreq=(\d{1,19})[ \t]+MaxFreq=(\d{1,19})[ \t]+CurrentFreq=(\d{1,19})"
@@ -57,16 +65,41 @@ def parse_show(text: str) -> Clocks:
     if found:
         override = None if found[4] is None else found[4] == "1"
         emc = Clock(int(found[1]), int(found[2]), int(found[3]), override=override)
-    return Clocks(cpus, gpu, emc, _locked(cpus, gpu, emc))
+    return Clocks(cpus, gpu, emc)
 
 
-def _locked(cpus: dict[int, Clock], gpu: dict[str, Clock], emc: Clock | None) -> bool | None:
-    """Whether every clock is pinned.
+def read(machine: Machine, gpu: Iterable[str]) -> Clocks:
+    """The clocks by the kernel's files; `gpu` are the devfreq folders of the GPU's parts."""
+
+    def clock(folder: str, low: str, high: str, idle: tuple[bool, ...] = ()) -> Clock | None:
+        first, last = (_number(machine.read(f"{folder}/{name}")) for name in (low, high))
+        return None if first is None or last is None else Clock(first, last, idle=idle)
+
+    cpus = {}
+    for cpu in parse_list(machine.read(f"{SYSFS}/online") or ""):
+        folder = f"{SYSFS}/cpu{cpu}"
+        switches = map(machine.read, machine.glob(f"{folder}/cpuidle/state*/disable"))
+        idle = tuple(switch == "0" for switch in switches if switch is not None)
+        if (found := clock(f"{folder}/cpufreq", "scaling_min_freq", "scaling_max_freq", idle)) is not None:
+            cpus[cpu] = found
+    parts = {folder.rpartition("/")[2]: clock(folder, "min_freq", "max_freq") for folder in gpu}
+    held, rate = machine.read(f"{EMC}/mrq_rate_locked"), _number(machine.read(f"{EMC}/rate")) or 0
+    emc = None if held is None else Clock(rate, rate, rate, override=held == "1")
+    return Clocks(cpus, {name: each for name, each in parts.items() if each is not None}, emc)
+
+
+def locked(cpus: Iterable[Clock], gpu: Iterable[Clock] = (), emc: Clock | None = None) -> bool | None:
+    """Whether every clock is pinned, as far as it is told; None where no CPU's is.
 
     A range of one value is not enough, as some modes have it by themselves: jetson_clocks also switches the idle
     states off, and the memory's override on where there is one. The clock of the moment is not asked: it is measured.
     """
+    cpus = tuple(cpus)
     if not cpus:
         return None
     memory = emc is None or (emc.fixed if emc.override is None else emc.override)
-    return memory and all(clock.fixed and not any(clock.idle) for clock in (*cpus.values(), *gpu.values()))
+    return memory and all(clock.fixed and not any(clock.idle) for clock in (*cpus, *gpu))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from orin_deploy.facts import cgroup
 from orin_deploy.facts.device import Cluster, Cpu
 from orin_deploy.host.machine import Machine
+from orin_deploy.host.procfs import MAX_CPUS as MAX_CPUS
+from orin_deploy.host.procfs import parse_list as parse_list
 
 SYSFS = "/sys/devices/system/cpu"
-MAX_CPUS = 8192  # the most a Linux kernel is configured for (CONFIG_NR_CPUS)
 
 # Implementer and part of the MIDR register, as util-linux's lscpu names them.
 _ARM_NAMES = {
@@ -67,16 +68,6 @@ def read(machine: Machine) -> Cpu:
         clusters_from=source,
         thread_siblings=_thread_siblings(machine, online),
     )
-
-
-def parse_list(text: str) -> tuple[int, ...]:
-    """The CPU numbers of a kernel list: "0-3,5" (most files) or "0 1 2 3" (cpufreq). What is no number is left out."""
-    numbers: set[int] = set()
-    for word in re.split(r"[,\s]+", text):
-        if match := re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", word):
-            first, last = int(match[1]), int(match[2] or match[1])
-            numbers.update(range(first, min(last + 1, MAX_CPUS)))
-    return tuple(sorted(numbers))
 
 
 def listed_processors(info: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _LISTENING = "0A"
+MAX_CPUS = 8192  # the most a Linux kernel is configured for (CONFIG_NR_CPUS)
 PROC = Path("/proc")
 
 
@@ -43,6 +44,16 @@ def cgroup(pid: int, proc: Path = PROC) -> str:
         return ""
 
 
+def parse_list(text: str) -> tuple[int, ...]:
+    """The CPU numbers of a kernel list: "0-3,5" (most files) or "0 1 2 3" (cpufreq). What is no number is left out."""
+    numbers: set[int] = set()
+    for word in re.split(r"[,\s]+", text):
+        if match := re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", word):
+            first, last = int(match[1]), int(match[2] or match[1])
+            numbers.update(range(first, min(last + 1, MAX_CPUS)))
+    return tuple(sorted(numbers))
+
+
 def threads(pid: int, proc: Path = PROC) -> dict[int, tuple[int, ...]]:
     """The CPUs each thread of a process may run on, by thread number; empty when the process is gone."""
     allowed = {}
@@ -51,8 +62,8 @@ def threads(pid: int, proc: Path = PROC) -> dict[int, tuple[int, ...]]:
             text = status.read_text()
         except OSError:  # a thread that ended meanwhile
             continue
-        if match := re.search(r"^Cpus_allowed_list:\s*(\S+)", text, re.MULTILINE):
-            allowed[int(status.parent.name)] = _numbers(match[1])
+        if match := re.search(r"^Cpus_allowed_list:[ \t]*(\S+)", text, re.MULTILINE):
+            allowed[int(status.parent.name)] = parse_list(match[1])
     return allowed
 
 
@@ -99,14 +110,6 @@ def _words(file: Path) -> tuple[str, ...] | None:
     return (
         tuple(word.decode("utf-8", "surrogateescape") for word in raw.removesuffix(b"\0").split(b"\0")) if raw else None
     )
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return tuple(numbers)
 
 
 def _listeners(port: int, proc: Path) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,8 @@ class Decision:
 
     `source` says where that is from, as in "measured 2026-11-30, bench record 17: 1.62 times none". None leaves a
     number to its default. `gain` is the speed over that without speculation, `record` the bench's record with all
-    samples; `sure` is False where the measurement could not tell, which means none.
+    samples; `sure` is False where the measurement could not tell, which means none. `again` says when it is measured
+    again where that may be soon: it is not sure, or a way was left out for lack of memory.
     """
 
     kind: str
@@ -49,3 +50,4 @@ class Decision:
     record: int | None = None
     date: str | None = None
     sure: bool = True
+    again: str | None = None

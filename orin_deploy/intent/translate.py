@@ -9,6 +9,7 @@ from orin_deploy.intent import translate_words
 from orin_deploy.intent.spec import Value
 from orin_deploy.intent.translate_build import of_build, of_power
 from orin_deploy.intent.translate_commands import Launch, launch
+from orin_deploy.intent.translate_container import Aside, Container
 from orin_deploy.intent.translate_finish import finish
 from orin_deploy.intent.translate_reading import NAMES_OFF, Note, Reading
 from orin_deploy.intent.translate_server import of_arguments, of_name
@@ -21,6 +22,8 @@ _ONE_RUN = (
     r"(?:main|(?:.+-)?(?:cli|completion|run|simple|simple-chat|speculative|speculative-simple|lookup|lookahead))"
     r"(?:\.exe)?(?: .*)?|llama (?:cli|run|chat|completion)"
 )
+# Images whose own program serves a model, and is named no further in most files.
+_SERVES = r"llama|ollama|vllm|sglang|koboldcpp|text-generation"
 _MEASURES = "it measures or converts: nothing in it belongs to a server"
 
 
@@ -44,10 +47,15 @@ def translate(text: str) -> Translation:
     """Today's profile for a command line, a script, a profile, a preset, a unit, a compose file or a Modelfile."""
     reading = Reading()
     for said in translate_words.read(text):
-        if isinstance(said, Assigned):
-            _take_assigned(reading, said)
-        else:
-            _take_command(reading, said)
+        match said:
+            case Assigned():
+                _take_assigned(reading, said)
+            case Container():
+                _take_container(reading, said)
+            case Aside():
+                reading.note(said.word, "passed", said.what, said.next or "left out")
+            case Command():
+                _take_command(reading, said)
     finish(reading)
     ordered = reading.ordered()
     return Translation(reading.model, ordered, reading.origin, tuple(dict.fromkeys(reading.notes)))
@@ -77,10 +85,42 @@ def _take_environment(reading: Reading, name: str, value: str) -> None:
         reading.pin(word, value)
 
 
+def _take_container(reading: Reading, said: Container) -> None:
+    """A container as the server in it, unless it is clearly another program's."""
+    launched = [launch(words) for words in said.commands] or [Launch()]
+    if not _serves(reading, said, launched):
+        reading.note(said.name or said.image, "passed", f"{said.image or 'it'} serves no model", "leave it out")
+        return
+    for aside in said.asides:
+        reading.note(aside.word, "passed", aside.what, aside.next or "left out")
+    if launched == [Launch()]:  # the image's own program
+        launched[0].kind = "server"
+    server = next((each for each in launched if each.kind == "server"), launched[-1])
+    server.environment[:0] = said.environment
+    server.port, server.cpus = said.port, server.cpus or said.cpus
+    for each in launched:
+        each.mounts = {**said.mounts, **each.mounts}
+        _take_launch(reading, each)
+
+
+def _serves(reading: Reading, said: Container, launched: list[Launch]) -> bool:
+    if re.search(_SERVES, said.image, re.IGNORECASE) or any(each.kind is not None for each in launched):
+        return True
+    if any(name.startswith(("LLAMA_ARG_", "OLLAMA_")) for name, _ in said.environment):
+        return True
+    flags = [word for each in launched for word in each.args if word.startswith("-") and reading.knows(word)]
+    return any(word.partition("=")[0] not in ("--host", "--port", "-p") for word in flags)
+
+
 def _take_command(reading: Reading, said: Command) -> None:
-    taken = launch(said.words)
+    _take_launch(reading, launch(said.words))
+
+
+def _take_launch(reading: Reading, taken: Launch) -> None:
+    reading.mounts = taken.mounts
     for name, value in taken.environment:
         _take_environment(reading, name, value)
+    reading.mounts = {}
     shown = re.split(r"[/\\]", taken.program)[-1]
     if taken.container:
         what = "orin-deploy serves on the board itself, without a container; -v only told where the files are"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from orin_deploy.intent.placement import cpu_text
-from orin_deploy.intent.translate_words import statements
+from orin_deploy.intent.translate_container import host_port, mount
+from orin_deploy.intent.translate_split import statements
 
 # Programs by what they are today, the first pattern that fits a name without folder and .exe decides.
 _PROGRAMS = (
@@ -114,7 +115,7 @@ def _peel_taskset(found: Launch, rest: list[str]) -> list[str]:
     taken, after = _options(rest[1:], frozenset({"--cpu-list"}))
     letters = "".join(name[1:] for name, _ in taken if not name.startswith("--"))
     given = dict(taken).get("--cpu-list") or (after.pop(0) if after else "")
-    cpus = _listed(given) if "c" in letters or "--cpu-list" in dict(taken) else of_mask(given)
+    cpus = listed(given) if "c" in letters or "--cpu-list" in dict(taken) else of_mask(given)
     if cpus:
         found.cpus = (f"taskset {given}", cpus)
     return [] if "p" in letters else after
@@ -123,7 +124,7 @@ def _peel_taskset(found: Launch, rest: list[str]) -> list[str]:
 def _peel_numactl(found: Launch, rest: list[str]) -> list[str]:
     taken, after = _options(rest[1:], _VALUES["numactl"])
     for name, value in taken:
-        if name in ("-C", "--physcpubind") and (cpus := _listed(value)):
+        if name in ("-C", "--physcpubind") and (cpus := listed(value)):
             found.cpus = (f"numactl {name} {value}", cpus)
         else:
             found.wrapped.append(f"numactl {name}")
@@ -149,12 +150,11 @@ def _peel_docker(found: Launch, rest: list[str]) -> list[str]:
     for name, value in taken:
         if name in ("-e", "--env") and "=" in value:
             found.environment.append((value.partition("=")[0], value.partition("=")[2]))
-        elif name in ("-v", "--volume") and value.count(":") >= 1:
-            outer, inner = value.split(":")[:2]
-            found.mounts[inner.rstrip("/") + "/"] = outer.rstrip("/") + "/"
-        elif name in ("-p", "--publish") and (match := re.search(r"(\d+):\d+(?:/tcp)?$", value)):
-            found.port = (f"-p {value}", match[1])
-        elif name == "--cpuset-cpus" and (cpus := _listed(value)):
+        elif name in ("-v", "--volume"):
+            found.mounts |= mount(value)
+        elif name in ("-p", "--publish") and (port := host_port(value)):
+            found.port = (f"-p {value}", port)
+        elif name == "--cpuset-cpus" and (cpus := listed(value)):
             found.cpus = (f"--cpuset-cpus {value}", cpus)
     found.container = (*dict.fromkeys(name for name, _ in taken if name not in _TAKEN), *after[:1])
     args = after[1:]
@@ -188,7 +188,7 @@ _PEEL: dict[str, Callable[[Launch, list[str]], list[str]]] = {
 }
 
 
-def _listed(text: str) -> str | None:
+def listed(text: str) -> str | None:
     """CPUs as the kernel lists them, without a stride; None when it is no such list."""
     return text if re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", text) else None
 

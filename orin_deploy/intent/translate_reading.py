@@ -9,6 +9,8 @@ from orin_deploy.errors import UsageError
 from orin_deploy.intent import options, reference
 from orin_deploy.intent.option_table import GONE, OWN, OWNED, RENAMED, SERVER, Option
 from orin_deploy.intent.spec import Value
+from orin_deploy.intent.speculation.kinds import meant
+from orin_deploy.intent.speculation.wish import check_word
 from orin_deploy.intent.translate_values import convert
 
 FLAGS_ON = {flag: row for row in (*SERVER, *OWNED) for flag in row.flags[0]}
@@ -86,10 +88,15 @@ class Reading:
             return self._set_model(raw, word)
         if key in ("draft", "spec_draft_model"):
             key, raw = self._draft(key, raw)
+        if key == "draft" and (named := meant(raw)) not in (None, raw):
+            self.note(word, "changed", f"no kind of speculation is called {raw}", f"draft: {named}")
+            raw = str(named)
         option = options.find(key)
         raw, remark = convert(option, self._outside(raw) if option.kind == "str" else raw)
         try:
             value = options.parse(option, raw)
+            if key == "draft":
+                check_word(raw)
         except UsageError as error:
             self.note(word, "invalid", error.message, error.hint)
             return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orin_deploy.host.processes import START_MARK
+from orin_deploy.parts import out_of_memory
 
 _FETCH_AGAIN = "remove the file and run the same command again: it is fetched and checked anew"
 _NEWER = "serve it with a newer llama.cpp (see `build.source`), or choose a model that this build knows"
@@ -142,13 +143,12 @@ _RULES = (
         "the service's user must be in the groups video and render",
     ),
     _Rule(
-        r"cudaMalloc failed: out of memory|CUDA error: out of memory|NvMapMemAlloc\w*: .*error 12",
+        out_of_memory.GPU,
         "the GPU could not get the memory the server asked for",
         f"close other programs, or {_LESS_MEMORY}; when much memory is free, only a reboot cures its fragmentation",
     ),
     _Rule(
-        r"failed to allocate buffer for (kv|rs) cache|unable to allocate (\S+) buffer|std::bad_alloc"
-        r"|failed to allocate (?:compute|graph|\S+ buffer|output buffer)",
+        f"{out_of_memory.BUFFERS}|{out_of_memory.PROGRAM}",
         "the server ran out of memory while it set up",
         _LESS_MEMORY,
     ),

@@ -24,6 +24,7 @@ from orin_deploy.observe.bench.planning import plan_field
 from orin_deploy.observe.bench.race import TimeOver
 from orin_deploy.observe.bench.workload import Workload
 from orin_deploy.parts import service, weights
+from orin_deploy.tune.again import again, enough_bytes
 from orin_deploy.tune.second_look import Better, second_look
 from orin_deploy.tune.verdict import Verdict, judge
 from orin_deploy.tune.work import Work, arm
@@ -57,13 +58,17 @@ def decide(
         agenda = _agenda(work, plan)
         found = _race(work, plan, wanted.candidates, agenda, make_room)
     except OrinError as error:
+        work.left_out.append(error)
         why = error.short if isinstance(error, DoesNotFit) else error.message
         decision = Decision(NONE, f"tried {_date(work)}: nothing could be measured: {why}", sure=False)
         said, undecided, busy = decision.source, isinstance(error, TimeOver), None
     else:
         decision, verdict = _decided(work, wanted.candidates, found, agenda)
         said, undecided, busy = _source(work, decision.record, verdict.why), verdict.undecided, verdict.busy
-    decisions.keep(host, decisions.Kept(key, decision, wanted.seconds))
+    enough = enough_bytes(work.left_out, work.limit_bytes)
+    if enough is not None or not decision.sure:
+        decision = replace(decision, again=again(wanted.seconds, work.limit_bytes, enough))
+    decisions.keep(host, decisions.Kept(key, decision, wanted.seconds, enough))
     if not undecided:
         return f"{decision.kind}: {said}"
     advice = f"{busy}: try again when idle" if busy else "more turns may tell"
@@ -111,6 +116,7 @@ def _race(
                 _prepare(work, each)
             arms.append(arm(each))
         except OrinError as error:
+            work.left_out.append(error)
             left_out[each.name] = error.short if isinstance(error, DoesNotFit) else error.message
     if len(arms) < 2:
         raise OrinError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
@@ -119,6 +125,7 @@ def _race(
         make_room()
         work.look_again()
     found = work.race(arms, agenda, work.allowed * _RACE - work.seconds)
+    work.left_out += found.left_out.values()
     return replace(found, left_out={**left_out, **found.left_out})
 
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from orin_deploy.deploy.draft import draft, situation
 from orin_deploy.deploy.plan import Plan
+from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, Progress
+from orin_deploy.intent.limit import limit
 from orin_deploy.intent.measured import Candidate, Decision
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import layer
@@ -18,7 +20,10 @@ from orin_deploy.tune.verdict import Verdict
 
 
 class Work:
-    """One measurement for the deployment of `request`, within `allowed` seconds from when its clock is started."""
+    """One measurement for the deployment of `request`, within `allowed` seconds from when its clock is started.
+
+    `left_out` is why ways were not measured, as it comes up.
+    """
 
     def __init__(self, host: Host, request: Request, command: str, allowed: float, progress: Progress) -> None:
         self.host = host
@@ -29,6 +34,7 @@ class Work:
         self.now = situation(host, request, elsewhere=False)
         self.values: Mapping[str, Setting] = layer(self.now.profile, request.sets)
         self.slots = int(str(self.values["parallel"].value or 1))
+        self.left_out: list[OrinError | str] = []
         self.asked_clients = int(str(self.values["speculation.concurrency"].value))
         self.start()
 
@@ -51,6 +57,11 @@ class Work:
     def tell(self, fraction: float | None, text: str) -> None:
         """Progress of the whole, whatever part of it is told."""
         self.progress(min(self.seconds / self.allowed, 1.0), f"{text}, {self.left:.0f} s left")
+
+    @property
+    def limit_bytes(self) -> int:
+        """The memory that can be had."""
+        return limit(self.now.device, self.values, self.now.own_bytes).bytes
 
     def look_again(self) -> None:
         """Read the machine anew, where something on it has changed."""

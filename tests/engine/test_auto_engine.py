@@ -6,6 +6,7 @@ Speeds on a shared machine prove nothing, so what is checked is that the decisio
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -121,6 +122,31 @@ def test_a_candidate_that_fails_is_left_out_and_up_goes_on(orin: Command, smollm
     (record,) = records(orin)
     assert list(record["left_out"]) == ["draft-simple"]
     assert orin.up(*AUTO, *mix("copy"), *words, "--json").json["changed"] is False
+
+
+def test_what_lacked_memory_is_measured_again_when_it_is_there(orin: Command, smollm2: Path, tmp_path: Path) -> None:
+    """The target itself as its draft, with room for one of the two: none, until there is room for both."""
+    draft = tmp_path / "draft.gguf"
+    shutil.copyfile(smollm2, draft)
+    words = ("--set", f"spec_draft_model={draft}", "--set", "spec_type=draft-simple")
+    both = orin.plan("--draft", str(draft), "--set", "ctx_size=4096", "--json")
+    alone = orin.plan("--draft", "none", "--set", "ctx_size=4096", "--json")
+    needs = both.json["budget"]["total_bytes"] >> 20
+    assert needs - (alone.json["budget"]["total_bytes"] >> 20) > 100
+
+    def limit(mib: int) -> tuple[str, ...]:
+        return (*AUTO, *mix("copy"), *words, "--set", f"memory.limit_mib={mib}")
+
+    done = orin.up(*limit(needs - 10), "--json")
+    assert done.code == 0, done.err
+    decision = done.json["decision"]
+    assert decision["kind"] == "none"
+    assert "not enough memory" in decision["source"]
+    assert "measured again with speculation.measure_s above 20, from " in decision["again"]
+    assert decision["again"] in orin.plan(*limit(needs - 10)).out
+    assert orin.up(*limit(needs - 10), "--json").json["changed"] is False
+    more = orin.plan(*limit(needs + 300), "--json").json["spec"]
+    assert (more["decision"], more["to_measure"]["candidates"][1]["kind"]) == (None, "draft-simple")
 
 
 def test_nothing_that_can_be_measured_is_none_and_up_goes_on(orin: Command) -> None:

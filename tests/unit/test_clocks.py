@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orin_deploy.facts.clocks import parse_show
+from orin_deploy.facts.clocks import Clock, locked, parse_show
 
 R36 = """SOC family:tegra234  Machine:NVIDIA Jetson AGX Orin Developer Kit
 Online CPUs: 0-1
@@ -85,6 +85,27 @@ def test_a_mode_with_one_clock_is_not_pinned_by_itself() -> None:
 
 def test_memory_without_an_override_is_pinned_by_its_range() -> None:
     assert parse_show(R39.replace("EMC MinFreq=3199000000", "EMC MinFreq=204000000")).locked is False
+
+
+ON, FREE = Clock(2035200, 2035200), Clock(729600, 2035200)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpu", "emc", "is_locked"),
+    [
+        ([ON] * 4, [], None, True),
+        ([ON] * 4, [ON], Clock(0, 0, override=True), True),
+        ([ON, FREE], [ON], Clock(0, 0, override=True), False),
+        ([ON], [ON, FREE], None, False),
+        ([ON], [ON], Clock(0, 0, override=False), False),
+        ([replace(ON, idle=(False, True))], [], None, False),
+        ([], [ON], Clock(0, 0, override=True), None),
+    ],
+)
+def test_what_is_not_told_does_not_count(
+    cpus: list[Clock], gpu: list[Clock], emc: Clock | None, is_locked: bool | None
+) -> None:
+    assert locked(cpus, gpu, emc) is is_locked
 
 
 @given(st.text(alphabet=st.sampled_from("cpu0:GEMC =123MinFreqMaxCurrent\n\t-"), max_size=300))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -12,22 +13,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orin_deploy.cli.console import Console
+from orin_deploy.cli.show_plan import show_plan
 from orin_deploy.deploy import decisions
 from orin_deploy.deploy.decisions import Kept, Key
-from orin_deploy.errors import UsageError
+from orin_deploy.deploy.draft import draft, situation
+from orin_deploy.deploy.plan import Plan
+from orin_deploy.errors import OrinError, UsageError
+from orin_deploy.facts.device import MIB
 from orin_deploy.facts.draft import SIMPLE
 from orin_deploy.host import Host
 from orin_deploy.intent.measured import Candidate, Decision
+from orin_deploy.intent.refusal import DoesNotFit
+from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import layer
 from orin_deploy.intent.spec import Setting, WeightFile, Weights
 from orin_deploy.intent.speculation import Wish
 from orin_deploy.observe.bench.comparison import Comparison, compare
 from orin_deploy.observe.bench.sample import Case, Counts, Sample
+from orin_deploy.tune.again import again, enough_bytes
 from orin_deploy.tune.length import Drafts, drafts, numbers
-from orin_deploy.tune.speculation import _with_time
+from orin_deploy.tune.speculation import _with_time, check_workloads
 from orin_deploy.tune.verdict import judge
 from orin_deploy.tune.work import arm
-from tests.planning import planned
+from tests.planning import PROFILES, Untouched, planned
 from tests.unit.bench_samples import sample
 
 COPY, STORY = Case("copy", "en"), Case("story", "en")
@@ -304,6 +313,65 @@ def test_an_entry_with_a_wrong_value_is_passed_over(
     assert decisions.find(host, replace(KEY, board="b"), 0) == WON
 
 
+# What makes it be asked again.
+
+
+def lack(need: int, limit: int) -> DoesNotFit:
+    return DoesNotFit(
+        "too large", "smaller", need_bytes=need * MIB, limit_bytes=limit * MIB, limit_source="MemAvailable",
+        largest=(), ways=(),
+    )  # fmt: skip
+
+
+def test_memory_asks_again_only_where_a_way_lacked_it(host: Host) -> None:
+    uncertain = replace(WON, kind="none", sure=False)
+    decisions.keep(host, Kept(KEY, uncertain, 120, 5000 * MIB))
+    assert decisions.find(host, KEY, 120, 4999 * MIB) == uncertain
+    assert decisions.find(host, KEY, 120, 5000 * MIB) is None, "what it lacked is there"
+    assert decisions.find(host, KEY, 0, 5000 * MIB) == uncertain, "without time to measure the record counts"
+    decisions.keep(host, Kept(KEY, uncertain, 120))
+    assert decisions.find(host, KEY, 120, 1 << 60) == uncertain, "it did not hang on memory"
+
+
+def test_what_is_enough_is_the_least_need_and_more_than_free_memory_moves_by_itself() -> None:
+    assert enough_bytes([], 4000 * MIB) is None
+    assert enough_bytes([OrinError("no file"), "exited"], 4000 * MIB) is None
+    assert enough_bytes([lack(6000, 4000), lack(5000, 4000), OrinError("no file")], 4000 * MIB) == 5000 * MIB
+    assert enough_bytes([lack(4001, 4000)], 4000 * MIB) == 4256 * MIB
+    assert enough_bytes([lack(9000, 4000).short], 4000 * MIB) == 4256 * MIB, "a reason in words tells no need"
+
+
+@given(st.lists(st.integers(1, 9000), min_size=1), st.integers(0, 8000))
+def test_what_has_just_been_measured_is_not_measured_again(needs: list[int], limit: int) -> None:
+    enough = enough_bytes([lack(need, limit) for need in needs], limit * MIB)
+    assert enough is not None
+    assert enough > limit * MIB
+
+
+def test_a_plan_measures_again_when_the_memory_is_there_and_says_beforehand_when(tmp_path: Path) -> None:
+    host = Host(environ={"ORIN_DEPLOY_HOME": str(tmp_path)})
+
+    def plan(*sets: str) -> Plan:
+        words = tuple((name, value) for name, _, value in (each.partition("=") for each in sets))
+        wish = Request("agx32", sets=words, profiles_folder=str(PROFILES))
+        return draft(host, wish, situation(Untouched(), wish, elsewhere=True), lambda share, text: None)
+
+    few = plan("memory.limit_mib=6000", "ctx_size=8192")
+    assert few.key is not None
+    text = again(180, 6000 * MIB, 7000 * MIB)
+    lacking = Decision("none", "measured 2026-11-30, bench record 1: not enough memory", sure=False, again=text)
+    decisions.keep(host, Kept(few.key, lacking, 180, 7000 * MIB))
+    still = plan("memory.limit_mib=6999", "ctx_size=8192")
+    assert (still.measuring, still.spec.decision) == (None, lacking)
+    out = io.StringIO()
+    show_plan(still, Console(out=out), actions=False)
+    assert "measured again with speculation.measure_s above 180, from 7,000 MiB to be had on" in out.getvalue()
+    assert plan("memory.limit_mib=7000", "ctx_size=8192").measuring is not None
+    assert plan("memory.limit_mib=6000", "ctx_size=8192", "speculation.measure_s=181").measuring is not None
+    assert plan("memory.limit_mib=6000", "ctx_size=8192", "speculation.workload.chat=2").measuring is not None
+    assert plan("memory.limit_mib=6000", "ctx_size=8192", "build.blas=on").measuring is not None
+
+
 def key(*sets: str, wish: Wish | None = None, weights: Weights | None = None, **words: Any) -> Key:
     """The key of a deployment on the stand-in of a board."""
     plan = planned("agx32", *sets, **words)
@@ -376,11 +444,6 @@ def test_a_candidate_is_an_arm_of_the_bench() -> None:
 
 
 def test_a_workload_that_there_is_not_is_refused_before_anything_is_done() -> None:
-    from orin_deploy.deploy.draft import situation
-    from orin_deploy.intent.request import Request
-    from orin_deploy.tune.speculation import check_workloads
-    from tests.planning import PROFILES, Untouched
-
     wish = Request("agx32", sets=(("speculation.workload.chta", "1"),), profiles_folder=str(PROFILES))
     now = situation(Untouched(), wish, elsewhere=True)
     with pytest.raises(UsageError, match="there is no workload chta"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,11 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orin_deploy.cli import fit
+from orin_deploy.cli.console import Console
 from orin_deploy.deploy import decisions
 from orin_deploy.deploy.decisions import Kept
 from orin_deploy.deploy.draft import Situation, draft, recipe, situation
 from orin_deploy.deploy.fitting import Fitting, fitting
 from orin_deploy.deploy.plan import Plan
+from orin_deploy.deploy.record import plain
 from orin_deploy.errors import Refused
 from orin_deploy.host import Host
 from orin_deploy.intent.fit_table import Cell
@@ -117,6 +121,30 @@ def test_the_draft_that_was_decided_is_in_the_table_as_in_the_plan(
         assert planned(host, asking(wish, found, best)).spec.budget.fits
     free = min(limit, looked(board).device.memory.available >> 20)
     assert found.serving.drafting is not None or free < 6500, "it is done without only where there is no room"
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "said", "counts"),
+    [
+        ("minicpm5-2b", "auto", "none is counted: draft=auto is not decided, `up` measures none, draft-dspark", True),
+        ("smollm2-135m", "auto", "none is counted: draft=auto is not decided, `up` measures none, ngram-simple", False),
+        ("minicpm5-2b", "optional", "(draft-dspark, counted below)", False),
+        ("minicpm5-2b", "none", None, False),
+    ],
+)
+def test_fit_says_that_a_draft_nobody_has_decided_on_is_not_counted(
+    model: str, kind: str, said: str | None, counts: bool
+) -> None:
+    wish, host, out = request("agx32", model, kind), Untouched(), io.StringIO()
+    found, now = fitting(host, wish, looked("agx32"), quiet), looked("agx32")
+    fit._show(found, now, wish, Console(out=out))
+    told = [line for line in out.getvalue().splitlines() if line.split()[:1] == ["draft"]]
+    assert len(told) == (said is not None)
+    assert all(str(said) in line for line in told)
+    assert any("--draft optional counts the draft" in line for line in told) == counts
+    document = fit._document(found, now, wish)
+    assert document["to_measure"] == plain(planned(host, wish).spec.to_measure)
+    assert (document["to_measure"] is not None) == (kind == "auto")
 
 
 def test_what_was_decided_and_cannot_be_any_more_is_done_without_and_says_why(tmp_path: Path) -> None:

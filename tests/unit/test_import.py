@@ -29,6 +29,7 @@ from orin_deploy.intent.options import parse, render
 from orin_deploy.intent.spec import Value
 from orin_deploy.intent.translate import Translation, translate
 from orin_deploy.intent.translate_board import on_board
+from orin_deploy.intent.translate_container import container
 from orin_deploy.intent.translate_profile import profile_text
 from orin_deploy.intent.translate_reading import VERDICTS
 
@@ -257,6 +258,29 @@ POSTS = {
         "    environment: {LLAMA_ARG_PORT: 8082}\n",
         {"model": "file:/m.gguf", "warmup": False, "port": 8082},
     ),
+    "compose, whole": (
+        "version: '3'\nservices:\n  llm:\n    image: ghcr.io/llama.cpp\n    ports: ['127.0.0.1:9000:8080']\n"
+        "    volumes: [/srv/models:/models:ro]\n    cpuset: 0-1\n    command: -ngl 0 -c 512\n"
+        "    environment: [LLAMA_ARG_MODEL=/models/m.gguf]\n"
+        "  webui:\n    image: open-webui\n    command: start --port 3000\n",
+        {"model": "file:/srv/models/m.gguf", "port": 9000, "placement.cpus": "0-1", "gpu_layers": 0, "ctx_size": 512},
+    ),
+    "the image's own program": (
+        "services: {a: {image: llama, environment: {LLAMA_ARG_CTX_SIZE: 512}, ports: [{target: 8080, published: 81}]}}",
+        {"ctx_size": 512, "port": 81},
+    ),
+    "a program in parts": (
+        "services: {a: {image: x, entrypoint: [/app/llama-server], command: [-c, '512']}}", {"ctx_size": 512},
+    ),
+    "a pod": (
+        "spec:\n  containers:\n  - name: a\n    image: llama\n    args: [-m, /models/m.gguf]\n"
+        "    volumeMounts: [{name: store, mountPath: /models}]\n    env: [{name: LLAMA_ARG_CTX_SIZE, value: '512'}]\n",
+        {"model": "file:/models/m.gguf", "ctx_size": 512},
+    ),
+    "a container's folders for its variables, too": (
+        "docker run -v ${MODELS:-./m}:/models -v C:\\x:/y -e LLAMA_ARG_MODEL=/models/a.gguf llama -c 512",
+        {"model": "file:./m/a.gguf", "ctx_size": 512},
+    ),
     "a profile of another tool": (
         "speculative: {type: draft, draft: d.gguf, n_max: 5}\nflash_attn: true\nbuild: {blas: on}\n",
         {"spec_type": "draft-simple", "draft": "file:d.gguf", "spec_draft_n_max": 5, "flash_attn": "on",
@@ -312,11 +336,74 @@ EXPLAINED = {
 }
 
 
+COMPOSE = """
+services:
+  llm:
+    image: ghcr.io/ggml-org/llama.cpp:server
+    restart: always
+    runtime: nvidia
+    mem_limit: 8g
+    healthcheck: {test: curl}
+    volumes: ["./m:/models", "named:/data", {type: bind, source: /b, target: /c}]
+    x-anything: [1, 2]
+    command: -m /data/m.gguf
+  db: {image: postgres, command: postgres -p 1}
+volumes: {named: {}}
+"""
+
+
+def test_whatever_a_compose_file_says_is_used_or_named() -> None:
+    found = translate(COMPOSE)
+    told = {note.word: note for note in found.notes}
+    assert found.model == "file:/data/m.gguf"
+    assert (found.values, {note.verdict for note in found.notes}) == ({}, {"passed"})
+    assert set(told) == {
+        "image: ghcr.io/ggml-org/llama.cpp:server", "restart: always", "runtime: nvidia", "mem_limit: 8g",
+        "healthcheck: test", "volumes: ./m:/models", "volumes: named:/data", "volumes: /b:/c", "x-anything: 1, 2", "db",
+        "volumes: named",
+    }  # fmt: skip
+    assert "/models/ is ./m/ here" in told["volumes: ./m:/models"].what
+    assert "docker cp" in str(told["volumes: named:/data"].next), "the model's file is no file here"
+    assert "memory.limit_mib" in str(told["mem_limit: 8g"].next)
+
+
+KEYS = st.sampled_from(["image", "volumes", "ports", "cpuset", "env", "environment", "deploy", "build", "x", "command"])
+VALUES: st.SearchStrategy[object] = st.recursive(
+    st.text("ab:/-. 0", max_size=8), lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=6
+)
+
+
+@given(st.dictionaries(KEYS, VALUES))
+def test_nothing_of_a_service_is_dropped_in_silence(service: dict[str, object]) -> None:
+    """Of each key there is a command, a variable, a mount, a port, CPUs, or an aside."""
+    made = container(service, "a")
+    told = [aside.word.partition(":")[0] for aside in made.asides]
+    for key, value in service.items():
+        used = {
+            "command": True, "ports": made.port, "cpuset": made.cpus, "volumes": value == [],
+            "env": value is not None, "environment": value is not None,
+        }  # fmt: skip
+        assert used.get(key) or key in told
+
+
 @pytest.mark.parametrize(("text", "said"), EXPLAINED.items())
 def test_what_never_worked_is_explained(text: str, said: dict[str, str]) -> None:
     found = verdicts(translate(text))
     for word, verdict in said.items():
         assert verdict in found[word]
+
+
+@pytest.mark.parametrize(
+    ("draft", "value", "verdict"),
+    [("mtp", "draft-mtp", "changed"), ("on", "auto", "changed"), ("optional", "optional", None),
+     ("ngram-mod", "ngram-mod", None), ("smollm2-135m", "smollm2-135m", None), ("ngram-mood", None, "invalid")],
+)  # fmt: skip
+def test_a_kind_by_another_name_is_put_in_todays_and_none_is_left_out(
+    draft: str, value: str | None, verdict: str | None
+) -> None:
+    found = translate(f"ctx_size: 512\ndraft: {draft}\n")
+    assert found.values.get("draft") == value
+    assert [note.verdict for note in found.notes] == ([verdict] if verdict else [])
 
 
 def test_the_nearest_names_are_told() -> None:

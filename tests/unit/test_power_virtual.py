@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from orin_deploy.actions import Action, Reboot
+from orin_deploy.actions import Action, Reboot, Remove
 from orin_deploy.deploy.apply import Applied, Events, apply
 from orin_deploy.deploy.down import down
 from orin_deploy.deploy.plan import Plan
-from orin_deploy.deploy.record import Record
+from orin_deploy.deploy.record import Record, remember_undo
 from orin_deploy.errors import Exit, OrinError, Rebooting, RebootNeeded, UsageError
 from orin_deploy.facts.inspect import inspect
 from orin_deploy.host import Host, Progress
@@ -381,11 +381,14 @@ def test_the_fan_profile_is_set_and_put_back(make: Make) -> None:
         each.plan(each.host())
 
 
-def test_a_lost_list_of_what_to_undo_is_made_up_for(make: Make) -> None:
+@pytest.mark.parametrize("goes_on", [False, True], ids=["then down", "then another step, then down"])
+def test_a_lost_list_of_what_to_undo_is_made_up_for(make: Make, goes_on: bool) -> None:
     each = make()
     before = each.settings()
     each.up()
     (each.jetson.root / f"var/lib/orin-deploy/deployments/{NAME}/undo.json").write_text("{")
+    if goes_on:  # as where only the server is to be started anew: its own undo is not all there is
+        remember_undo(each.host(), NAME, (Remove("/nothing"),))
     each.down()
     assert each.settings() == before
     assert not each.left()

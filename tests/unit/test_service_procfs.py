@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,13 @@ def test_threads_and_their_cpus() -> None:
     thread.join()
     assert found[0] == (one,)
     assert found[os.getpid()] == tuple(sorted(before))
+
+
+def test_a_list_of_cpus_that_is_none_is_no_fault(tmp_path: Path) -> None:
+    for number, text in {1: "0-1,3", 2: "x,2-", 3: ""}.items():
+        (tmp_path / f"7/task/{number}").mkdir(parents=True)
+        (tmp_path / f"7/task/{number}/status").write_text(f"Name:\ta\nCpus_allowed_list:\t{text}\nMems: 0\n")
+    assert procfs.threads(7, tmp_path) == {1: (0, 1, 3), 2: ()}
 
 
 def test_memory_counts_what_is_taken() -> None:

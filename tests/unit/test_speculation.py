@@ -152,6 +152,34 @@ def test_words_that_cannot_be_meant_are_refused(words: dict[str, Value], said: s
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("on", "auto"), ("yes", "auto"), ("True", "auto"), ("off", "none"), ("no", "none"), ("false", "none"),
+        ("mtp", "draft-mtp"), ("eagle3", "draft-eagle3"), ("EAGLE-3", "draft-eagle3"), ("eagle", "draft-eagle3"),
+        ("dspark", "draft-dspark"), ("dflash", "draft-dflash"), ("draft", "draft-simple"), ("Auto", "auto"),
+        ("lookup", "ngram-simple"), ("prompt_lookup", "ngram-simple"), ("ngram_mod", "ngram-mod"),
+        ("DRAFT-MTP", "draft-mtp"), ("ngram", "ngram-simple"), ("ngram-mapk4v", "ngram-map-k4v"),
+        ("ngram-mood", "ngram-mod"), ("draft-eagel3", "draft-eagle3"),
+    ],
+)  # fmt: skip
+def test_a_word_that_is_no_kind_is_answered_with_the_one_it_means(word: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"no kind of speculation {word}") as caught:
+        speculation.wish(values(draft=word))
+    assert caught.value.hint is not None
+    proposed, there_are = caught.value.hint.split("? there are ")
+    assert proposed == f"did you mean {near}"
+    for each in there_are.split(", "):  # what is proposed is accepted
+        speculation.wish(values(draft=each))
+    assert near in there_are.split(", ")
+
+
+@pytest.mark.parametrize("name", ["eagle3-1b", "on-device", "mtp.gguf", "hf:on/mtp", "file:eagle3", "smollm2-135m"])
+def test_what_may_be_a_models_name_is_left_to_the_catalogue(name: str) -> None:
+    assert speculation.wish(values(draft=name)).model == name
+    assert speculation.wish(values(draft="eagle3"), ("eagle3",)).model == "eagle3", "the catalogue's own draft"
+
+
 # The kind.
 
 

@@ -18,7 +18,7 @@ from orin_deploy.facts.power import noted_mode, parse_conf
 from orin_deploy.host import Host
 from orin_deploy.host.machine import Machine
 from orin_deploy.observe.telemetry import conditions, jtop, jtop_faults, sample
-from orin_deploy.observe.telemetry.conditions import Conditions, clocks_locked
+from orin_deploy.observe.telemetry.conditions import Conditions
 from orin_deploy.observe.telemetry.portable import Portable
 from orin_deploy.observe.telemetry.source import SourceFailed
 from orin_deploy.observe.telemetry.sysfs import Sysfs, cpu_ticks, cpuinfo_mhz, loads
@@ -125,24 +125,11 @@ def test_conditions_follow_the_machine(board: Path) -> None:
     assert found.clocks_locked is True, "an offline core has no limits and does not count"
     assert found.throttled_by == ("cpufreq-cpu0",)
     assert found.mode == "15W"
+    put(board, {"sys/devices/system/cpu/cpu1/cpuidle/state1/disable": 0})
+    assert looked.read(120.0).clocks_locked is False, "a mode may have one clock by itself: idle states tell"
+    put(board, {"sys/devices/system/cpu/cpu1/cpuidle/state1/disable": 1})
+    assert looked.read(180.0).clocks_locked is True
     assert found.over_current == {"oc1": 0, "oc2": 15, "oc3": 45}
-
-
-@pytest.mark.parametrize(
-    ("cpus", "gpu", "emc", "locked"),
-    [
-        ([(2035200, 2035200)] * 4, None, None, True),
-        ([(2035200, 2035200)] * 4, (5, 5), True, True),
-        ([(2035200, 2035200), (729600, 2035200)], (5, 5), True, False),
-        ([(2035200, 2035200)], (4, 5), None, False),
-        ([(2035200, 2035200)], (5, 5), False, False),
-        ([], (5, 5), True, None),
-    ],
-)
-def test_clocks_are_locked_when_every_clock_that_counts_is(
-    cpus: list[tuple[int, int]], gpu: tuple[int, int] | None, emc: bool | None, locked: bool | None
-) -> None:
-    assert clocks_locked(cpus, gpu, emc) is locked
 
 
 def test_an_empty_machine_has_no_conditions_and_no_source(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from orin_deploy.facts.clocks import EMC, parse_show
 from orin_deploy.observe.telemetry.conditions import Conditions
 from orin_deploy.observe.telemetry.sample import Sample, completed
 from orin_deploy.observe.telemetry.sampler import Sampler
 from orin_deploy.observe.telemetry.sysfs import Sysfs
 from orin_deploy.observe.telemetry.tegrastats import Tegrastats
 from tests.virtual import VirtualJetson, build
+from tests.virtual.modes import gpus
 
 PROJECT = Path(__file__).parents[2]
 BOARDS = [
@@ -96,6 +98,28 @@ def test_locked_clocks_and_their_release_are_seen(board: VirtualJetson) -> None:
     assert Conditions(host).read(0.0).clocks_locked is True
     assert host.ask("jetson_clocks", "--restore", str(host.path(store))) is not None
     assert Conditions(host).read(0.0).clocks_locked is False
+
+
+def test_what_up_reads_back_and_what_top_shows_is_one_rule(board: VirtualJetson) -> None:
+    """With any one of the clocks that jetson_clocks pins let go again, the GPU's second part on Thor included."""
+    host, store = board.host(), "/var/tmp/one-rule"
+    host.ask("jetson_clocks", "--store", str(host.path(store)))
+
+    def both() -> tuple[bool | None, bool | None]:
+        return parse_show(host.ask("jetson_clocks", "--show") or "").locked, Conditions(host).read(0.0).clocks_locked
+
+    assert both() == (False, False)
+    pinned = {"/sys/devices/system/cpu/cpu0/cpuidle/state1/disable": 0}
+    pinned |= {f"{folder}/min_freq": 1 for folder in gpus(board.kernel)}
+    pinned |= {"/sys/devices/system/cpu/cpu1/cpufreq/scaling_min_freq": 1}
+    if board.kernel.release.major < 39:  # there --show tells the memory's by its range
+        pinned |= {f"{EMC}/mrq_rate_locked": 0}
+    for path, free in pinned.items():
+        host.ask("jetson_clocks")
+        assert both() == (True, True)
+        host.path(path).write_text(f"{free}\n")
+        assert both() == (False, False), path
+    host.ask("jetson_clocks", "--restore", str(host.path(store)))
 
 
 def test_a_gated_zone_is_absent_and_over_current_counts(tmp_path: Path) -> None:

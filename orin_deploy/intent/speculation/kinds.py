@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from orin_deploy.facts.draft import BY_MODEL, DFLASH, DSPARK, EAGLE3
+from orin_deploy.facts.draft import BY_MODEL, DFLASH, DSPARK, EAGLE3, MTP, SIMPLE
 from orin_deploy.intent.help_flags import flags_in
+from orin_deploy.intent.options import find
 from orin_deploy.intent.spec import Setting
 
 DRAFTLESS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 """Kinds that find their drafts in the text so far."""
 KINDS = (*BY_MODEL, *DRAFTLESS)
+
+WORDS = ("auto", "optional", "none", *KINDS)
+"""What the key `draft` may say besides naming a model."""
+
+# What people write for those words: a switch's words, older names, other programs' names (prompt lookup is n-grams).
+_MEANT = {
+    **dict.fromkeys(("on", "yes", "true", "enable", "enabled", "default"), "auto"),
+    **dict.fromkeys(("off", "no", "false", "disable", "disabled"), "none"),
+    **dict.fromkeys(("lookup", "prompt-lookup", "ngram", "ngrams", "n-gram"), "ngram-simple"),
+    **dict.fromkeys(("eagle", "eagle2"), EAGLE3),
+    "simple": SIMPLE,
+    "nextn": MTP,
+    **dict(find("spec_type").synonyms),
+}
 
 READS_LAYERS = (EAGLE3, DFLASH, DSPARK)
 """Kinds whose draft reads the target's hidden states."""
@@ -46,6 +62,21 @@ _N_MIN: dict[str, tuple[str, int]] = {
     **dict.fromkeys(BY_MODEL, ("spec_draft_n_min", 0)),
     "ngram-mod": ("spec_ngram_mod_n_min", 48),
 }
+
+
+def meant(word: str) -> str | None:
+    """The word of `draft` that a wrong one surely means, whatever models there are; None where that is none."""
+    plain = re.sub(r"[\s_]+", "-", word.strip().lower())
+    bare = plain.replace("-", "")
+    known = {**_MEANT, **{each: each for each in WORDS}}
+    return known.get(plain) or next((told for each, told in known.items() if each.replace("-", "") == bare), None)
+
+
+def nearest(word: str) -> str | None:
+    """The word of `draft` that a wrong one most likely means, or None."""
+    from difflib import get_close_matches
+
+    return meant(word) or next(iter(get_close_matches(word.lower(), WORDS, n=1)), None)
 
 
 def n_max_key(kind: str) -> str | None:

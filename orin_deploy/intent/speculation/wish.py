@@ -11,7 +11,7 @@ from orin_deploy.facts.draft import MTP
 from orin_deploy.intent.measured import Decision
 from orin_deploy.intent.options import WORKLOAD
 from orin_deploy.intent.spec import Setting
-from orin_deploy.intent.speculation.kinds import DRAFTLESS, KINDS
+from orin_deploy.intent.speculation.kinds import DRAFTLESS, KINDS, WORDS, meant, nearest
 
 CHOOSING = ("spec_type", "spec_draft_model", "spec_default")
 """llama-server's own options that say what the key `draft` says."""
@@ -60,7 +60,7 @@ def wish(values: Mapping[str, Setting], catalogued: Sequence[str] = (), decision
         if word == "auto" and decision is not None:
             return _decided(decision, model)
         return Wish(kinds, model, True, word == "auto", draft.source)
-    _check_reference(word)
+    check_word(word, catalogued)
     return Wish(kinds, word, source=draft.source)
 
 
@@ -143,19 +143,22 @@ def _check_one_voice(draft: Setting, others: Mapping[str, Setting]) -> None:
         )
 
 
-def _check_reference(word: str) -> None:
-    """A number or a misspelt kind is no reference; raises UsageError with what it means today."""
+def check_word(word: str, catalogued: Sequence[str] = ()) -> None:
+    """Raise UsageError for a word of `draft` that names neither a kind nor a model, with what it means today.
+
+    That is a number, a switch's word, or a misspelt kind; whether there is a model of that name is not looked up.
+    """
     if re.fullmatch(r"\d+", word):
         raise UsageError(
             f"draft={word} names no model: the number of old command lines is spec_draft_n_max",
             f"--set spec_draft_n_max={word}, and --draft with a model or a kind",
         )
-    if re.match(r"(ngram|draft)(-|$)", word) and not re.search(r"[/:.]", word):
-        from difflib import get_close_matches
-
-        near = get_close_matches(word, KINDS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"there is no kind of speculation {word}", f"{hint}there are {', '.join(KINDS)}")
+    if word in WORDS or word in catalogued or re.search(r"[/:.]", word):
+        return
+    if meant(word) or re.match(r"(ngram|draft)(-|$)", word):
+        near = nearest(word)
+        hint = f"did you mean {near}? " if near else ""
+        raise UsageError(f"there is no kind of speculation {word}", f"{hint}there are {', '.join(WORDS)}")
 
 
 def _decided(decision: Decision, model: str | None) -> Wish:

@@ -9,31 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from orin_deploy.facts import power
-from orin_deploy.facts.cpu import SYSFS, parse_list
+from orin_deploy.facts import clocks, power
 from orin_deploy.host.machine import Machine
 from orin_deploy.observe.telemetry.sample import Sample
 
-EMC = "/sys/kernel/debug/bpmp/debug/clk/emc"
-
 _GPU_NAMES = frozenset({"gv11b", "ga10b", "gpu"})
 _KEPT_S = 5.0  # limits and mode are read again after this: people change them, loads do not
-
-Limits = tuple[int, int]
-"""The lowest and the highest clock that is allowed, in any unit."""
-
-
-def clocks_locked(cpus: Iterable[Limits], gpu: Limits | None, emc: bool | None) -> bool | None:
-    """Whether jetson_clocks holds the clocks: every CPU that is on, the GPU and the memory at one clock each.
-
-    What cannot be read does not count (the memory's clock is for root); None when no CPU's limits can be read.
-    """
-    pairs = [*cpus]
-    if not pairs:
-        return None
-    if gpu is not None:
-        pairs.append(gpu)
-    return all(low == high for low, high in pairs) and emc is not False
 
 
 def over_current(counters: Mapping[str, str | None]) -> dict[str, int] | None:
@@ -63,6 +44,8 @@ class Conditions:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.gpu = gpu_folder(machine)
+        # Thor's has two: jetson_clocks pins both.
+        self._gpu_parts = machine.glob("/sys/class/devfreq/gpu-*") or ((self.gpu,) if self.gpu else ())
         folders = machine.glob("/sys/class/hwmon/hwmon*")
         self._counters = tuple(
             path
@@ -80,7 +63,7 @@ class Conditions:
     def read(self, now: float) -> Sample:
         """The conditions at `now`, a time that never goes back; the other fields stay unknown."""
         if now >= self._kept_until:
-            self._kept = self._mode(), self._locked()
+            self._kept = self._mode(), clocks.read(self.machine, self._gpu_parts).locked
             self._kept_until = now + _KEPT_S
         read = self.machine.read
         clock = number(read(f"{self.gpu}/cur_freq")) if self.gpu else None
@@ -99,17 +82,6 @@ class Conditions:
         table = power.parse_conf(self.machine.read(power.CONF) or "", None)
         return power.noted_mode(self.machine.read(power.STATUS) or "", table)
 
-    def _locked(self) -> bool | None:
-        read = self.machine.read
-        cpus = []
-        for cpu in parse_list(read(f"{SYSFS}/online") or ""):
-            folder = f"{SYSFS}/cpu{cpu}/cpufreq"
-            if (pair := limits(read(f"{folder}/scaling_min_freq"), read(f"{folder}/scaling_max_freq"))) is not None:
-                cpus.append(pair)
-        gpu = limits(read(f"{self.gpu}/min_freq"), read(f"{self.gpu}/max_freq")) if self.gpu else None
-        held = read(f"{EMC}/mrq_rate_locked")
-        return clocks_locked(cpus, gpu, None if held is None else held == "1")
-
 
 def gpu_folder(machine: Machine) -> str | None:
     """The GPU's devfreq folder: "17000000.gpu" (JetPack 6), "17000000.ga10b" (5), "gpu-gpc-0" (Thor); None without."""
@@ -124,8 +96,3 @@ def gpu_folder(machine: Machine) -> str | None:
 def number(text: str | None) -> int | None:
     """A whole number as sysfs writes it, None for anything else."""
     return int(text) if text is not None and re.fullmatch(r"-?[0-9]{1,18}", text) else None
-
-
-def limits(low: str | None, high: str | None) -> Limits | None:
-    first, last = number(low), number(high)
-    return None if first is None or last is None else (first, last)

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 
 from orin_deploy.facts import memory
+from orin_deploy.facts.clocks import EMC
 from orin_deploy.facts.cpu import SYSFS, parse_list
 from orin_deploy.host import Host
 from orin_deploy.host.machine import Machine
-from orin_deploy.observe.telemetry.conditions import EMC, gpu_folder, number
+from orin_deploy.observe.telemetry.conditions import gpu_folder, number
 from orin_deploy.observe.telemetry.sample import Sample, total_power, zone_celsius, zone_name
 from orin_deploy.observe.telemetry.source import SourceFailed
 
