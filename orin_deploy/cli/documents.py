@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from orin_deploy import actions
-from orin_deploy.cli.show_speculation import draft_document
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import plain
 from orin_deploy.facts.model import Model
@@ -44,6 +43,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 
 def _spec(spec: Spec) -> dict[str, Any]:
+    from orin_deploy.cli.show_speculation import draft_document
+
     source = spec.build.source
     return {
         "build": {

@@ -1,7 +1,6 @@
 """The command line: verbs, their options, exit codes. What a verb does is in its own module, imported when it runs."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: typer evaluates each annotation of each verb, twice where it is a text.
 import sys
 from typing import Annotated, Any
 

@@ -7,9 +7,9 @@ from typing import Any
 from orin_deploy.cli.console import Console, mib
 from orin_deploy.cli.show_memory import show_taken
 from orin_deploy.cli.show_speculation import decision_document, decision_text, live_document, speculation_text
-from orin_deploy.cli.up import memory_compared
+from orin_deploy.cli.up import memory_compared, tell_unread
 from orin_deploy.deploy.down import choose
-from orin_deploy.deploy.record import deployments, latest, spec_of
+from orin_deploy.deploy.record import deployments, latest, spec_of, unread
 from orin_deploy.host import Host, procfs
 from orin_deploy.host.processes import RUNNING
 from orin_deploy.intent.spec import Spec
@@ -25,12 +25,15 @@ def status(name: str | None, console: Console) -> None:
         return
     if name is None and len(known) > 1:
         documents = [_document(host, each) for each in known]
+        for each in known:
+            tell_unread(host, each, console)
         console.table(
             [(each["name"], each["state"], each["endpoint"] or "", each["model"] or "") for each in documents]
         )
         console.document({"deployments": documents})
         return
     document = _document(host, choose(host, name))
+    tell_unread(host, document["name"], console)
     rows = [(label, str(document[key])) for label, key in _ROWS if document[key] is not None]
     if document["resident_bytes"]:
         rows.append(("resident", f"{mib(document['resident_bytes'])} now"))
@@ -42,6 +45,8 @@ def status(name: str | None, console: Console) -> None:
                 f"{measured['generated_per_s']:.1f} tokens/s, first token {measured['first_token_s'] * 1000:.0f} ms",
             )
         )
+    elif document["unmeasured"]:
+        rows.append(("speed", f"not measured: {document['unmeasured']}"))
     if document["speculation"] is not None:
         rows.append(("speculation", speculation_text(document["speculation"])))
     if document["decision"] is not None:
@@ -85,9 +90,11 @@ def _document(host: Host, name: str) -> dict[str, Any]:
         "record": record.get("record"),
         "outcome": record.get("outcome"),
         "error": record.get("error"),
+        "unread_records": list(unread(host, name)),
         "speculation": live_document(host, spec, now.state == RUNNING),
         "decision": decision_document(record),
         "measurement": done.get("measurement"),
+        "unmeasured": done.get("unmeasured"),
         "memory": memory_compared(done),
         "resident_bytes": sum(procfs.memory(now.pid, host.path("/proc")).values()) if now.pid else None,
     }

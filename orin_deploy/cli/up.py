@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from orin_deploy import __version__
 from orin_deploy.actions import to_json
+from orin_deploy.cli.carry_out import carry_out
 from orin_deploy.cli.console import Console, mib
 from orin_deploy.cli.documents import plan_document
 from orin_deploy.cli.show_memory import show_taken
@@ -18,19 +16,15 @@ from orin_deploy.cli.show_plan import show_plan
 from orin_deploy.cli.show_speculation import decision_document, decision_text, proved_document, speculation_text
 from orin_deploy.deploy import down as undoing
 from orin_deploy.deploy import taken
-from orin_deploy.deploy.apply import Events, Measure, apply
 from orin_deploy.deploy.draft import Situation, draft, situation
 from orin_deploy.deploy.plan import Plan
-from orin_deploy.deploy.record import Record, deployments, known, latest, plain
-from orin_deploy.deploy.verify import Proof, context_per_slot
-from orin_deploy.errors import OrinError, Rebooting, RebootNeeded, UsageError
+from orin_deploy.deploy.record import Record, known, latest, plain, unread, unread_text
+from orin_deploy.deploy.verify import context_per_slot
+from orin_deploy.errors import Rebooting, UsageError
 from orin_deploy.host import Host
 from orin_deploy.intent.options import WORKLOAD
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.spec import Spec
-from orin_deploy.observe.measure import measure
-from orin_deploy.parts import service
-from orin_deploy.parts.step import Step
 
 TRUSTED_SPREAD = 0.15
 
@@ -62,6 +56,7 @@ def plan(wish: Request, console: Console) -> None:
     host = Host()
     now = situation(host, wish, elsewhere=True)
     _check_workloads(wish, now)
+    tell_unread(host, now.name, console)
     planned = draft(host, wish, now, console.events().progress)
     show_plan(planned, console)
     console.document(plan_document(planned))
@@ -74,21 +69,29 @@ def up(wish: Request, console: Console) -> None:
     with host.lock(command):
         now = situation(host, wish, elsewhere=False)
         _check_workloads(wish, now)
+        numbers = tell_unread(host, now.name, console)
         planned = draft(host, wish, now, events.progress)
         if planned.empty:
             finished = latest(host, now.name, "done") or {}
             console.say(f"Nothing to do: {planned.spec.name} is as planned.")
-            _summary(finished, changed=False, planned=planned, console=console)
+            _summary(finished, changed=False, planned=planned, unread=numbers, console=console)
             return
         show_plan(planned, console, actions=False)
         console.say()
         try:
-            finished, spec = _carry_out(host, wish, now, planned, Record(host, now.name, command), events)
+            finished, spec = carry_out(host, wish, now, planned, Record(host, now.name, command), events)
         except Rebooting as reboot:
             _tell_reboot(reboot, now.name, command, console)
     console.say()
     # The steps are those that were to be done; the engine's help and what was measured decide of the spec on the way.
-    _summary(finished, changed=True, planned=replace(planned, spec=spec), console=console)
+    _summary(finished, changed=True, planned=replace(planned, spec=spec), unread=numbers, console=console)
+
+
+def tell_unread(host: Host, name: str, console: Console) -> tuple[int, ...]:
+    """Say that records cannot be read, where that is so; returns their numbers."""
+    if (said := unread_text(host, name)) is not None:
+        console.tell(f"warning: {said}")
+    return unread(host, name)
 
 
 def _check_workloads(wish: Request, now: Situation) -> None:
@@ -96,17 +99,6 @@ def _check_workloads(wish: Request, now: Situation) -> None:
         from orin_deploy.tune.speculation import check_workloads
 
         check_workloads(wish, now)
-
-
-def _measure(host: Host, wish: Request, command: str, events: Events) -> Measure:
-    """What decides `draft: auto` where nothing is on record; imported only then, for it is the whole bench."""
-
-    def measure(planned: Plan, make_room: Callable[[], None]) -> str:
-        from orin_deploy.tune.speculation import decide
-
-        return decide(host, wish, command, planned, make_room, events.progress)
-
-    return measure
 
 
 def _tell_reboot(reboot: Rebooting, name: str, command: str, console: Console) -> NoReturn:
@@ -117,51 +109,7 @@ def _tell_reboot(reboot: Rebooting, name: str, command: str, console: Console) -
     raise SystemExit(reboot.code)
 
 
-def _carry_out(
-    host: Host, wish: Request, now: Situation, planned: Plan, record: Record, events: Events
-) -> tuple[dict[str, Any], Spec]:
-    """Apply and measure, with the record telling at every moment how far it came; returns its data and what serves."""
-    record.update(spec=plain(planned.spec), versions={"orin_deploy": __version__, "python": platform.python_version()})
-    try:
-        measuring = _measure(host, wish, record.data["command"], events)
-        applied = apply(host, planned, lambda: draft(host, wish, now, events.progress), record, events, measuring)
-        record.update(spec=plain(applied.plan.spec), proof=plain(applied.proof))
-        if applied.proof is not None:
-            record.update(**measure_proved(host, applied.plan.spec, applied.proof, record, events))
-    except KeyboardInterrupt:
-        record.finish("interrupted")
-        raise
-    except RebootNeeded as error:
-        then = record.data["command"] if isinstance(error, Rebooting) else error.hint
-        record.finish("reboot", f"{error.message}; then: {then}")
-        raise
-    except Exception as error:
-        record.finish("failed", str(error))
-        raise
-    record.finish("done")
-    return record.data, applied.plan.spec
-
-
-def measure_proved(host: Host, spec: Spec, proof: Proof, record: Record, events: Events) -> dict[str, Any]:
-    """Measure, as fields of the record. A server that was proved and still serves is up, also where that fails."""
-    step = Step("measure", "measure its speed", "prompt and generation speed, time to first token")
-    events.begin(step)
-    began = host.monotonic()
-    fields: dict[str, Any] = {}
-    try:
-        seen = measure(host, spec.service.endpoint, service.auth_headers(spec), events.progress, proof)
-        fields["measurement"] = plain(seen)
-    except OrinError as error:
-        if service.running_pid(host, spec) != proof.pid:
-            raise
-        fields["unmeasured"] = error.message
-    seconds = host.monotonic() - began
-    record.step(step.part, step.name, step.why, "failed" if "unmeasured" in fields else "done", seconds)
-    events.end(step, seconds)
-    return fields
-
-
-def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Console) -> None:
+def _summary(record: dict[str, Any], changed: bool, planned: Plan, unread: tuple[int, ...], console: Console) -> None:
     """The table at the end of `up`, and its JSON document."""
     spec = planned.spec
     measured = record.get("measurement") or {}
@@ -197,6 +145,7 @@ def _summary(record: dict[str, Any], changed: bool, planned: Plan, console: Cons
             "decision": decided,
             "memory": memory,
             "record": record.get("record"),
+            "unread_records": list(unread),
             "plan": plan_document(planned),
         }
     )
@@ -236,11 +185,12 @@ def down(name: str | None, purge: bool, reboot: bool, console: Console) -> None:
     host = Host()
     command = shlex.join(["orin-deploy", *sys.argv[1:]])
     with host.lock(command):
-        if name is None and not (deployments(host) or known(host)):
+        if name is None and not known(host):
             console.say("Nothing to do: nothing is deployed on this machine.")
-            console.document(_down_document(None, undoing.Undone()))
+            console.document(_down_document(None, undoing.Undone(), ()))
             return
         chosen = undoing.choose(host, name)
+        numbers = tell_unread(host, chosen, console)
         try:
             done = undoing.down(host, chosen, purge, reboot)
         except Rebooting as going:
@@ -255,14 +205,18 @@ def down(name: str | None, purge: bool, reboot: bool, console: Console) -> None:
         console.say(f"{mib(done.freed_bytes)} freed.")
     elif done.actions:
         console.say(f"{chosen} is down. Engines and models stay; --purge removes those nothing uses.")
-    console.document(_down_document(chosen, done))
+    if done.kept_for:
+        console.tell(f"warning: engines and models stay: what {', '.join(done.kept_for)} uses is not on record")
+    console.document(_down_document(chosen, done, numbers))
 
 
-def _down_document(name: str | None, done: undoing.Undone) -> dict[str, Any]:
+def _down_document(name: str | None, done: undoing.Undone, unread: tuple[int, ...]) -> dict[str, Any]:
     return {
         "name": name,
         "changed": bool(done.actions or done.removed),
         "actions": [to_json(action) for action in done.actions],
         "removed": list(done.removed),
         "freed_bytes": done.freed_bytes,
+        "kept_for": list(done.kept_for),
+        "unread_records": list(unread),
     }

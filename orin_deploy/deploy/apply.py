@@ -117,7 +117,7 @@ def _measure(
 ) -> tuple[Plan, service.Before | None]:
     """Measure, and draft anew with what was decided; also the server that ran, where it had to stop for that."""
     assert plan.measuring is not None
-    running = service.snapshot(host, plan.spec)
+    running = _running(host, plan.spec)
     stopped: list[service.Before] = []
 
     def make_room() -> None:
@@ -148,7 +148,7 @@ def _serve(
 ) -> Applied:
     """Start the server, wait until it answers, prove it; when the new one fails, put back the one that ran before, or
     that was `stopped` to measure."""
-    before, watch = stopped or service.snapshot(host, plan.spec), residual.watch(host, plan.spec.name)
+    before, watch = stopped or _running(host, plan.spec), residual.watch(host, plan.spec.name)
     touched = stopped is not None or any(step.actions for step in plan.steps_of(service.NAME))
     try:
         try:
@@ -188,6 +188,11 @@ def _without_draft(plan: Plan, error: OrinError, draft: Callable[[], Plan], reco
     left_out = LeftOut(spec.draft.kind, reference, spec.build.key, error.message)
     record.update(spec=plain(replace(spec, left_out=left_out)))
     return draft()
+
+
+def _running(host: Host, spec: Spec) -> service.Before | None:
+    """The service that runs, to be put back when the new one fails."""
+    return service.snapshot(host, spec, spec_of(latest(host, spec.name, "done")))
 
 
 def _retreat(host: Host, spec: Spec, before: service.Before | None, error: BaseException, events: Events) -> None:

@@ -8,21 +8,33 @@ from pathlib import Path
 
 from orin_deploy.actions import Action, Remove
 from orin_deploy.deploy import decisions, residual
-from orin_deploy.deploy.record import deployment_folder, deployments, forget_undo, known, latest, pending_undo
+from orin_deploy.deploy.record import (
+    deployment_folder,
+    deployments,
+    forget_undo,
+    known,
+    latest,
+    pending_undo,
+    unread,
+)
 from orin_deploy.errors import CommandFailed, RebootNeeded, UsageError
 from orin_deploy.host import Host
-from orin_deploy.parts import power, service
+from orin_deploy.parts import power
 
 _ABOUT_THE_MACHINE = ("bench", decisions.FILE, residual.FILE)
 
 
 @dataclass(frozen=True)
 class Undone:
-    """What `down` did: the actions, and with purge the folders removed and the bytes that freed."""
+    """What `down` did: the actions, and with purge the folders removed and the bytes that freed.
+
+    `kept_for` are other deployments for which all engines and models stay: records that say what they use are damaged.
+    """
 
     actions: tuple[Action, ...] = ()
     removed: tuple[str, ...] = ()
     freed_bytes: int = 0
+    kept_for: tuple[str, ...] = ()
 
 
 def choose(host: Host, name: str | None) -> str:
@@ -47,7 +59,7 @@ def down(host: Host, name: str, purge: bool = False, reboot: bool = False) -> Un
 
     Raises RebootNeeded when all is undone but a power mode that only a reboot brings back, unless that is agreed to.
     """
-    pending = pending_undo(host, name) or (*service.leftovers(host, name), *power.leftovers(host, name))
+    pending = pending_undo(host, name)
     for action in pending:
         try:
             host.do(power.with_consent(action) if reboot else action)
@@ -59,18 +71,19 @@ def down(host: Host, name: str, purge: bool = False, reboot: bool = False) -> Un
                 f"orin-deploy down --name {name} --reboot, now or later",
             ) from error
     forget_undo(host, name)
-    removed, freed = _purge(host, name) if purge else ((), 0)
-    return Undone(pending, removed, freed)
+    return _purge(host, name, pending) if purge else Undone(pending)
 
 
-def _purge(host: Host, name: str) -> tuple[tuple[str, ...], int]:
+def _purge(host: Host, name: str, undone: tuple[Action, ...]) -> Undone:
     """Remove engines and models that no remaining deployment uses, the caches, the records of all that are down.
 
     What was measured and learned about this machine goes with the last deployment.
     """
     others = {other for other in deployments(host) if other != name}
+    unknown = tuple(sorted(other for other in others if unread(host, other) or latest(host, other) is None))
     used = {path for other in others for path in _uses(host, other)}
-    doomed = [path for folder in ("engines", "models") for path in _unused(host.data / folder, used)]
+    folders = () if unknown else ("engines", "models")
+    doomed = [path for folder in folders for path in _unused(host.data / folder, used)]
     doomed += [] if others else [host.data / each for each in _ABOUT_THE_MACHINE]
     down_too = {name, *known(host)} - others
     doomed += [host.cache, *(deployment_folder(host, each) for each in sorted(down_too))]
@@ -78,7 +91,7 @@ def _purge(host: Host, name: str) -> tuple[tuple[str, ...], int]:
     freed = sum(_size(path) for path in present)
     for path in present:
         host.do(Remove(str(path)))
-    return tuple(map(str, present)), freed
+    return Undone(undone, tuple(map(str, present)), freed, unknown)
 
 
 def _unused(folder: Path, used: set[Path]) -> Iterator[Path]:

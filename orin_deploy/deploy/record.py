@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from orin_deploy import actions
 from orin_deploy.actions import Action, Remove, Write
 from orin_deploy.host import Host
+from orin_deploy.intent import deployment
 from orin_deploy.intent.spec import Spec, Value
+from orin_deploy.parts import power, service
 
 FORMAT = 1
 
@@ -19,18 +23,20 @@ _MEASURED = ("prompt_tokens", "prompt_per_s", "generated_tokens", "generated_per
 
 
 def deployment_folder(host: Host, name: str) -> Path:
-    return host.data / "deployments" / name
+    return deployment.folder(host.data, name)
 
 
 def deployments(host: Host) -> tuple[str, ...]:
-    """Names of the deployments that exist: those something was done for and that `down` has not ended."""
-    folder = host.data / "deployments"
-    return tuple(sorted(path.parent.name for path in folder.glob("*/undo.json")))
+    """Names of the deployments that exist: those something was done for and that `down` has not ended, and those that
+    are served although their files are lost."""
+    undo = (path.parent.name for path in deployment.folders(host.data).glob("*/undo.json"))
+    return tuple(sorted({*undo, *service.kept(host)}))
 
 
 def known(host: Host) -> tuple[str, ...]:
-    """Names of all deployments that have left a record, up or down."""
-    return tuple(sorted({path.parent.parent.name for path in (host.data / "deployments").glob("*/records/*.json")}))
+    """Names of all deployments that have left a record, up or down, and of those that are served without one."""
+    records = (path.parent.parent.name for path in deployment.folders(host.data).glob("*/records/*.json"))
+    return tuple(sorted({*records, *deployments(host)}))
 
 
 class Record:
@@ -64,8 +70,8 @@ class Record:
         )
         self._save()
 
-    def finish(self, outcome: str, error: str | None = None) -> None:
-        self.update(outcome=outcome, error=error, finished=self.host.now().isoformat())
+    def finish(self, outcome: str, error: str | None = None, **values: Any) -> None:
+        self.update(outcome=outcome, error=error, finished=self.host.now().isoformat(), **values)
 
     def _save(self) -> None:
         path = self.folder / f"{self.number:04d}.json"
@@ -74,11 +80,35 @@ class Record:
 
 def latest(host: Host, name: str, outcome: str | None = None) -> dict[str, Any] | None:
     """The newest record of a deployment, or the newest that ended in `outcome` ("done", "failed", …)."""
-    for _, path in sorted(_numbered(deployment_folder(host, name) / "records"), reverse=True):
+    return next(
+        (data for _, data in _newest_first(host, name) if data and outcome in (None, data.get("outcome"))), None
+    )
+
+
+def unread(host: Host, name: str) -> tuple[int, ...]:
+    """The numbers of the records that cannot be read and that others now stand in for: those since the last that ended
+    well, for nobody looks further back."""
+    since = takewhile(lambda record: (record[1] or {}).get("outcome") != "done", _newest_first(host, name))
+    return tuple(sorted(number for number, data in since if data is None))
+
+
+def unread_text(host: Host, name: str) -> str | None:
+    """What it means that records cannot be read, in a sentence; None where all can be."""
+    numbers = unread(host, name)
+    if not numbers:
+        return None
+    which = f"record{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))} of {name}"
+    instead = latest(host, name)
+    used = "there is no other" if instead is None else f"record {instead['record']} is used instead"
+    folder = deployment_folder(host, name) / "records"
+    return f"{which} cannot be read (in {folder}): {used}; what runs and what `down` restores are known without"
+
+
+def _newest_first(host: Host, name: str) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The number of every record of a deployment, and what it says; None where it cannot be read."""
+    for number, path in sorted(_numbered(deployment_folder(host, name) / "records"), reverse=True):
         data = _load(path)
-        if data is not None and _sound(data) and (outcome is None or data.get("outcome") == outcome):
-            return data
-    return None
+        yield number, data if data is not None and _sound(data) else None
 
 
 def _sound(data: dict[str, Any]) -> bool:
@@ -143,12 +173,13 @@ def remember_undo(host: Host, name: str, undo: tuple[Action, ...]) -> None:
 
 
 def pending_undo(host: Host, name: str) -> tuple[Action, ...]:
-    """The actions that take a deployment back, in the order in which to do them; none where the file is damaged."""
+    """The actions that take a deployment back, in the order in which to do them; where that list is damaged or lost,
+    those that follow from the files it left."""
     data = _load(deployment_folder(host, name) / "undo.json")
     try:
-        return tuple(actions.from_json(action) for action in (data or {}).get("undo", ()))
+        return tuple(actions.from_json(action) for action in (data or {})["undo"])
     except (KeyError, TypeError, AttributeError):
-        return ()
+        return *service.leftovers(host, name), *power.leftovers(host, name)
 
 
 def forget_undo(host: Host, name: str) -> None:

@@ -7,19 +7,21 @@ import fcntl
 import json
 import os
 import shutil
-import tarfile
-import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orin_deploy.errors import OrinError
+
+if TYPE_CHECKING:
+    import tarfile
 
 
 def write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file atomically and durably: readers see the old text or the new one, also after a power cut."""
+    import tempfile
+
     path.parent.mkdir(parents=True, exist_ok=True)
     data = text.encode() if isinstance(text, str) else text
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -58,6 +60,9 @@ def remove(path: Path) -> None:
 
 def unpack(archive: Path, path: Path, prefix: str = "") -> None:
     """Unpack the members below `prefix` of a tar or zip archive into `path`, which appears whole or not at all."""
+    import tempfile
+    import zipfile
+
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
@@ -75,6 +80,8 @@ def unpack(archive: Path, path: Path, prefix: str = "") -> None:
 
 
 def _unpack_tar(archive: Path, folder: Path, prefix: str) -> int:
+    import tarfile
+
     count = 0
     try:
         with tarfile.open(archive) as tar:
@@ -93,6 +100,8 @@ def _unpack_tar(archive: Path, folder: Path, prefix: str) -> int:
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    import tarfile
+
     # The `data` filter (no absolute paths, nothing outside the folder) came to 3.10 with 3.10.12.
     if hasattr(tarfile, "data_filter"):
         tar.extract(member, folder, filter="data")
@@ -103,6 +112,8 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> Non
 
 
 def _unpack_zip(archive: Path, folder: Path, prefix: str) -> int:
+    import zipfile
+
     count = 0
     with zipfile.ZipFile(archive) as source:
         for member in source.infolist():

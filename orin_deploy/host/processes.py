@@ -2,7 +2,8 @@
 
 A launch file is JSON: `argv`, `env`, `log`, `start_timeout_s` (the longest a healthy start takes), `restart_delay_s`,
 and optionally `stop_timeout_s`, `start_limit`, `log_bytes`, and `companions`: what the server needs beside it, each
-with `name`, `argv` and the loopback `port` it serves on. `state.json` beside it says who runs.
+with `name`, `argv` and the loopback `port` it serves on. `state.json` beside it says who runs; where that is damaged
+or lost, the processes do.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orin_deploy.errors import OrinError
+from orin_deploy.host import supervisors
 from orin_deploy.host.procfs import PROC
 
 if TYPE_CHECKING:
@@ -45,13 +46,12 @@ class Identity:
 
 def identify(pid: int, proc: Path = PROC) -> Identity | None:
     """Who has this process number now; None when nobody has, or only one that is dead and not yet collected."""
+    fields = supervisors.stat(pid, proc)
     try:
-        stat = (proc / str(pid) / "stat").read_text()
         boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
-    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may hold spaces and parentheses
-    return None if fields[0] in "ZXx" else Identity(pid, int(fields[19]), boot)
+    return None if not fields or fields[0] in "ZXx" else Identity(pid, int(fields[19]), boot)
 
 
 def is_alive(who: Identity | None, proc: Path = PROC) -> bool:
@@ -98,7 +98,10 @@ def without_options(environ: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class State:
-    """What a supervisor says of itself. `failures` counts the server's exits in a row, `exit` is the last of them."""
+    """What a supervisor says of itself. `failures` counts the server's exits in a row, `exit` is the last of them.
+
+    Of one that was found by its processes, with no state on disk, the three that tell of earlier starts are 0 and None.
+    """
 
     state: str
     supervisor: Identity
@@ -131,23 +134,49 @@ def state_path(launch: Path) -> Path:
     return launch.with_name("state.json")
 
 
-def read_state(launch: Path) -> State | None:
-    """The last state written beside a launch file, or None; it may be of processes long dead."""
+def read_state(launch: Path, proc: Path = PROC) -> State | None:
+    """The last state written beside a launch file, or None; it may be of processes long dead.
+
+    A state of another launch file's supervisor, as a copied folder holds it, is none of this one.
+    """
     try:
         data = json.loads(state_path(launch).read_text())
         server = data.pop("server")
         supervisor = Identity(**data.pop("supervisor"))
         companions = tuple(Identity(**companion) for companion in data.pop("companions", ()))
-        return State(
+        state = State(
             supervisor=supervisor, server=Identity(**server) if server else None, companions=companions, **data
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    sound = all(isinstance(who.pid, int) for who in (supervisor, *children(state)))
+    return None if not sound or supervisors.is_of_another(supervisor.pid, launch, proc) else state
+
+
+def _found(launch: Path, proc: Path) -> tuple[State, ...]:
+    """The supervisors of a launch file by their own words, each with its children: companions, and then the server."""
+    states = []
+    for supervisor in supervisors.of(launch, proc):
+        who = identify(supervisor, proc)
+        below = [child for pid in supervisors.children(supervisor, proc) if (child := identify(pid, proc)) is not None]
+        said = _launched(launch)
+        beside = below[: len(said.get("companions", ()))] if said else below[:-1]
+        server = below[len(beside)] if len(below) > len(beside) else None
+        if who is not None:
+            states.append(State(RUNNING if server else BACKING_OFF, who, server, 0, 0, None, tuple(beside)))
+    return tuple(states)
 
 
 def children(state: State) -> tuple[Identity, ...]:
     """The server, then its companions: the order in which they end."""
     return (*((state.server,) if state.server else ()), *state.companions)
+
+
+def servers(launch: Path, proc: Path = PROC) -> frozenset[int]:
+    """The process numbers of all servers and companions of a launch file, also of a second supervisor's."""
+    states = (read_state(launch, proc), *_found(launch, proc))
+    told = (who for state in states if state is not None for who in children(state))
+    return frozenset(who.pid for who in told if is_alive(who, proc))
 
 
 def write_state(launch: Path, state: State) -> None:
@@ -179,8 +208,8 @@ def running(launch: Path, proc: Path = PROC) -> Running | None:
 
 
 def _settled_state(launch: Path, proc: Path) -> State | None:
-    """The state on disk, once the supervisor has noticed what became of its server."""
-    state = read_state(launch)
+    """The state, once the supervisor has noticed what became of its server; where the disk has none, of what runs."""
+    state = read_state(launch, proc)
     deadline = time.monotonic() + _NOTICED_WITHIN_S
     while (
         state is not None
@@ -190,7 +219,9 @@ def _settled_state(launch: Path, proc: Path) -> State | None:
         and time.monotonic() < deadline
     ):
         time.sleep(0.01)
-        state = read_state(launch)
+        state = read_state(launch, proc)
+    if state is None or not is_alive(state.supervisor, proc):
+        return next(iter(_found(launch, proc)), state)
     return state
 
 
@@ -204,7 +235,7 @@ def start(host: Machine, launch: Path) -> None:
     import orin_deploy
 
     done = subprocess.run(
-        [sys.executable, "-m", "orin_deploy.host.supervise", str(launch)],
+        supervisors.command(launch),
         cwd=Path(orin_deploy.__file__).parents[1],  # so that `-m` finds this very package
         env=host.environ,
         stdin=subprocess.DEVNULL,
@@ -218,15 +249,17 @@ def start(host: Machine, launch: Path) -> None:
 
 
 def stop(host: Machine, launch: Path) -> None:
-    """End the supervisor of a launch file and its server, also a server whose supervisor was killed; idempotent."""
-    state = read_state(launch)
-    if state is None:
-        return
+    """End every supervisor of a launch file and its server, also one whose state is lost, and a server whose
+    supervisor was killed; idempotent."""
+    told, found = read_state(launch), _found(launch, PROC)
     try:
-        # The supervisor gives its server its own patience before it kills it; wait for both.
-        end(state.supervisor, _stop_timeout_s(launch) + 5)
-        for left in children(read_state(launch) or state):
-            end(left, STOP_TIMEOUT_S)
+        # A supervisor gives its server its own patience before it kills it; wait for both.
+        for state in (told, *found):
+            if state is not None:
+                end(state.supervisor, _stop_timeout_s(launch) + 5)
+        for state in (read_state(launch) or told, *found):
+            for left in children(state) if state is not None else ():
+                end(left, STOP_TIMEOUT_S)
     except PermissionError as error:
         raise OrinError(
             f"the server of {launch} belongs to another user", "run the same command as that user or with sudo"
@@ -236,6 +269,15 @@ def stop(host: Machine, launch: Path) -> None:
 
 def _stop_timeout_s(launch: Path) -> float:
     try:
-        return float(json.loads(launch.read_text())["stop_timeout_s"])
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return float(_launched(launch).get("stop_timeout_s", STOP_TIMEOUT_S))
+    except (ValueError, TypeError):
         return STOP_TIMEOUT_S
+
+
+def _launched(launch: Path) -> dict[str, Any]:
+    """What a launch file says; empty where it is lost, or damaged beyond what it launches."""
+    try:
+        said = json.loads(launch.read_text())
+        return said if isinstance(said["argv"], list) and isinstance(said.get("companions", []), list) else {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from orin_deploy.errors import Refused, UsageError
 from orin_deploy.facts import jetson
 from orin_deploy.facts.device import MIB, CudaToolkit, Device
 from orin_deploy.facts.model import Model
-from orin_deploy.intent import board, build, cross, limit, options
+from orin_deploy.intent import board, build, cross, deployment, limit, options
 from orin_deploy.intent.basis import Around, basis
 from orin_deploy.intent.fit import fit
 from orin_deploy.intent.option_table import OWN, SERVER
@@ -123,7 +124,7 @@ def _service(
 ) -> Service:
     passed: dict[str, Value] = {key: setting.value for key, setting in settings.items()}
     words = options.render(passed, around.help_text)
-    folder = f"{around.data}/deployments/{name}"
+    folder = deployment.folder(Path(around.data), name)
     manager = str(values["service.manager"].value)
     if manager == "systemd" and not device.systemd:
         raise Refused(
@@ -138,7 +139,7 @@ def _service(
     key_file = values["api_key_file"].value
     return Service(
         manager=("systemd" if device.systemd else "process") if manager == "auto" else manager,
-        unit=f"orin-deploy-{name}.service",
+        unit=deployment.unit(name),
         user=("orin-deploy" if around.is_root else None) if user == "auto" else _text(user),
         start_timeout_s=int(str(timeout)),
         restart_delay_s=int(str(values["service.restart_delay_s"].value)),

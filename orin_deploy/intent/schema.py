@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeAlias
 
 from orin_deploy.errors import UsageError
@@ -11,6 +12,7 @@ from orin_deploy.facts.draft import BY_MODEL
 from orin_deploy.intent import options
 from orin_deploy.intent.board_facts import BOARD, POWER_MODE, POWER_TABLES
 from orin_deploy.intent.option_table import INT_MAX, Option
+from orin_deploy.intent.schema_check import fits
 from orin_deploy.intent.yaml_text import Document, Problem, Where
 
 Schema: TypeAlias = dict[str, Any]
@@ -133,6 +135,7 @@ def _power_node() -> Schema:
     return {"description": "Power modes, as nvpmodel.conf has them.", "type": "array", "minItems": 1, "items": mode}
 
 
+@cache
 def profile_schema() -> Schema:
     """The schema of a profile, which editors read too; shipped as profiles/schema.json."""
     properties: Schema = {row.key: node(row) for row in _FIELDS}
@@ -154,6 +157,7 @@ def profile_schema() -> Schema:
     return _titled("orin-deploy profile", _object(properties))
 
 
+@cache
 def entry_schema() -> Schema:
     """The schema of a catalogue entry; shipped as profiles/models/schema.json."""
     properties = {row.key: node(row) for row in _ENTRY if "." not in row.key}
@@ -184,12 +188,10 @@ def validate(document: Document, schema: Schema, rows: Rows, stranger: Callable[
 
     `rows` say in words what a key may hold; `stranger` says what to write for a key that the schema does not have.
     """
-    from jsonschema import Draft202012Validator
-
     if not isinstance(document.data, dict):
         return document.problems or [document.problem((), "must hold keys and values")]
     found: dict[Problem, None] = dict.fromkeys(document.problems)
-    for error in Draft202012Validator(schema).iter_errors(document.data):
+    for error in () if fits(document.data, schema) else _errors(document.data, schema):
         where: Where = tuple(error.absolute_path)
         if error.validator == "additionalProperties":
             extras = [key for key in error.instance if key not in error.schema["properties"]]
@@ -200,6 +202,12 @@ def validate(document: Document, schema: Schema, rows: Rows, stranger: Callable[
         elif "propertyNames" not in error.absolute_schema_path:  # reading the values says it better
             found[document.problem(where, _wrong(error.instance, where, rows))] = None
     return sorted(found, key=lambda problem: problem.line or 0)
+
+
+def _errors(data: Any, schema: Schema) -> Iterator[Any]:
+    from jsonschema import Draft202012Validator  # 50 ms here, and a second on a slow board
+
+    return Draft202012Validator(schema).iter_errors(data)
 
 
 def _wrong(value: Any, where: Where, rows: Rows) -> str:

@@ -13,15 +13,16 @@ import pytest
 import yaml
 
 from orin_deploy.actions import Action, Link, Start, Write
-from orin_deploy.cli.up import _carry_out
+from orin_deploy.cli.carry_out import carry_out
 from orin_deploy.deploy.apply import Events, translate
 from orin_deploy.deploy.down import down
 from orin_deploy.deploy.draft import draft, situation
 from orin_deploy.deploy.plan import Plan
-from orin_deploy.deploy.record import Record, deployments, latest
+from orin_deploy.deploy.record import Record, deployments, known, latest
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Progress
 from orin_deploy.intent.request import Request
+from orin_deploy.parts import service
 from orin_deploy.parts.step import Step
 from tests.virtual_board import SERVED, Killed, VirtualBoard
 
@@ -88,7 +89,7 @@ class Deployment:
             now = situation(host, wish, elsewhere=False)
             planned = draft(host, wish, now, lambda fraction, text: None)
             if not planned.empty:
-                _carry_out(host, wish, now, planned, Record(host, now.name, "up"), Events())
+                carry_out(host, wish, now, planned, Record(host, now.name, "up"), Events())
         return host
 
     def down(self, at: int = 0) -> VirtualBoard:
@@ -99,14 +100,19 @@ class Deployment:
         return host
 
     def broken(self, *sets: str, at: int, fault: str) -> None:
-        """A run that breaks off, and the board after it. A full disk is no end only for what was to be learned."""
+        """A run that breaks off, and the board after it. A full disk is no end only for what was to be learned, or
+        measured; and a run after which nothing is left to be done is one that was done."""
         try:
             host = self.up(*sets, at=at, fault=FAULTS[fault])
         except (Killed, KeyboardInterrupt, OrinError, OSError):
             pass
         else:
             assert fault == "full disk", f"{fault} at {at} broke nothing off"
-            assert "learned.json" in host.moments[at - 1], host.moments[at - 1]
+            moment = host.moments[at - 1]
+            assert "learned.json" in moment or moment == "a completion", moment
+        if self.plan(*sets).empty:
+            last = latest(VirtualBoard(self.folder), "agx32") or {}
+            assert last["outcome"] == "done", f"{fault} at {at}"
         if fault == "power cut":
             VirtualBoard(self.folder).boot()
 
@@ -249,6 +255,25 @@ def test_after_a_power_cut_the_server_is_proved_anew(board: Deployment) -> None:
     done = [action for action in board.up().moments if "records" not in action]
     assert "a completion" in done
     assert board.plan().empty
+
+
+def test_a_unit_whose_folder_was_removed_is_taken_over_or_taken_down(board: Deployment) -> None:
+    if board.manager != "systemd":
+        return  # tests/unit/test_supervisors.py and tests/engine/test_damaged.py have real supervisors
+    host = board.up()
+    shutil.rmtree(host.data / "deployments")
+    assert deployments(host) == known(host) == ("agx32",)
+    assert settled(board.down())
+    board.up()
+    for lost in host.data / "deployments", host.path("/etc/systemd/system/orin-deploy-agx32.service"):
+        shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+        assert service.status(host, "agx32").state == "running"
+        board.up()
+        assert board.plan().empty
+    assert len(host.pids()) == 1
+    host.data, own = host.data / "another", host.data
+    assert deployments(host) == (), "units of another data folder are another one's"
+    host.data = own
 
 
 class Forgetful(VirtualBoard):

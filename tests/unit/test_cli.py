@@ -103,9 +103,16 @@ def test_a_damaged_record_stops_no_verb(text: str, model: Path, tmp_path: Path) 
     (folder / "records").mkdir(parents=True)
     (folder / "records/0001.json").write_text(text)
     (folder / "undo.json").write_text("{}")
-    assert run("status", "--json", home=tmp_path / "home").returncode == 0
+    status = run("status", "--json", home=tmp_path / "home")
     planned = run("plan", "--profile", "host", "--model", str(model), home=tmp_path / "home")
     assert "at fault" not in planned.stderr
+    down = run("down", "--name", "host", "--json", home=tmp_path / "home")
+    assert (status.returncode, down.returncode) == (0, 0)
+    assert json.loads(status.stdout)["unread_records"] == json.loads(down.stdout)["unread_records"] == [1]
+    for done in (status, planned, down):
+        said = [line for line in done.stderr.splitlines() if "cannot be read" in line]
+        assert len(said) == 1, done.stderr
+        assert said[0].startswith("warning: record 1 of host cannot be read")
 
 
 def test_debug_adds_the_traceback_and_keeps_document_and_code(tmp_path: Path) -> None:

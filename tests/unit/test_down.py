@@ -109,6 +109,22 @@ def test_purge_keeps_what_a_deployment_used_before_an_up_that_failed(host: Host)
     assert left(host) == {"e1", "m1.gguf", "e2", "m2.gguf"}
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["damaged", "lost"])
+def test_purge_keeps_engines_and_models_while_it_is_not_known_what_another_one_uses(host: Host, lost: bool) -> None:
+    deploy(host, "a", "e1", "m1.gguf")
+    deploy(host, "b", "e1", "m1.gguf")
+    deploy(host, "b", "e2", "m2.gguf")
+    for record in (host.data / "deployments/b/records").glob("*.json" if lost else "0002.json"):
+        record.unlink() if lost else record.write_text("{")
+    done = down(host, "a", purge=True)
+    assert left(host) == {"e1", "m1.gguf", "e2", "m2.gguf"}
+    assert done.kept_for == ("b",)
+    assert not (host.data / "deployments/a").exists()
+    deploy(host, "b", "e2", "m2.gguf")
+    assert down(host, "a", purge=True).kept_for == ()
+    assert left(host) == {"e2", "m2.gguf"}
+
+
 def test_which_deployment_is_meant(host: Host) -> None:
     with pytest.raises(UsageError, match="nothing was ever deployed"):
         choose(host, None)
@@ -142,6 +158,15 @@ def test_a_lost_undo_file_leaves_no_service_behind(host: Host, text: str | None)
     assert [type(action) for action in done.actions] == [Stop, Remove]
     assert not (host.data / "deployments/a/launch.json").exists()
     assert deployments(host) == ()
+
+
+@pytest.mark.parametrize("text", ["", '{"undo": 5}', None])
+def test_a_lost_undo_file_is_written_anew_with_what_was_done_before(host: Host, text: str | None) -> None:
+    deploy(host, "a", "e1", "m1.gguf")
+    undo = host.data / "deployments/a/undo.json"
+    undo.unlink() if text is None else undo.write_text(text)
+    remember_undo(host, "a", (Remove("/nothing"),))
+    assert [type(action) for action in pending_undo(host, "a")] == [Remove, Stop, Remove]
 
 
 class Stubborn(Host):

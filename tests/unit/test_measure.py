@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orin_deploy.cli import up
+from orin_deploy.cli.carry_out import measure_proved
 from orin_deploy.deploy.apply import Events
 from orin_deploy.deploy.record import Record
 from orin_deploy.deploy.verify import Proof
@@ -71,9 +71,9 @@ def test_what_was_proved_and_still_serves_is_up_although_it_cannot_be_measured(r
     host, pid = running
     spec = make_spec(host.data, Path("/engine"), Path("/models/any.gguf"), free_port())
     record = Record(host, "test", "up")
-    told = up.measure_proved(host, spec, replace(proof(20, 4), pid=pid), record, Events())
-    assert list(told) == ["unmeasured"]
+    told = measure_proved(host, spec, replace(proof(20, 4), pid=pid), record, Events())
+    assert told["measurement"] is None
     assert "completion failed" in told["unmeasured"]
     assert record.data["steps"][-1]["outcome"] == "failed"
     with pytest.raises(OrinError, match="completion failed"):  # another process than was proved: that one has ended
-        up.measure_proved(host, spec, replace(proof(20, 4), pid=pid + 1), record, Events())
+        measure_proved(host, spec, replace(proof(20, 4), pid=pid + 1), record, Events())

@@ -24,6 +24,8 @@ from orin_deploy.deploy.record import (
     plain,
     remember_undo,
     spec_of,
+    unread,
+    unread_text,
 )
 from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
@@ -129,7 +131,25 @@ def test_a_damaged_record_is_passed_over_and_its_number_stays_taken(host: Host, 
     newest = latest(host, "test")
     assert newest is not None
     assert (earlier.fitted(newest), earlier.proved_pid(newest), spec_of(newest)) == (None, None, None)
+    assert unread(host, "test") == (2,)
+    told = unread_text(host, "test") or ""
+    assert told.startswith("record 2 of test cannot be read (in ")
+    assert ": record 1 is used instead; " in told
     assert Record(host, "test", "up").number == 3
+
+
+def test_what_cannot_be_read_is_told_until_a_run_ends_well(host: Host) -> None:
+    folder = deployment_folder(host, "test") / "records"
+    assert (unread(host, "test"), unread_text(host, "test")) == ((), None)
+    put(folder / "0001.json", "{")
+    assert unread(host, "test") == (1,)
+    assert "there is no other" in (unread_text(host, "test") or "")
+    Record(host, "test", "up").finish("failed")
+    put(folder / "0003.json", "")
+    assert unread(host, "test") == (1, 3), "nothing ended well yet, so the first counts as well"
+    assert (unread_text(host, "test") or "").startswith("records 1, 3 of test cannot be read")
+    Record(host, "test", "up").finish("done")
+    assert (unread(host, "test"), unread_text(host, "test")) == ((), None)
 
 
 def test_a_record_tells_at_every_moment_how_far_it_came(host: Host) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orin_deploy.host import Host
+from orin_deploy.intent import deployment
 
 UNITS = "/etc/systemd/system"
 
@@ -46,7 +47,7 @@ class Where:
 
 def where(host: Host, name: str, conf: str) -> Where:
     return Where(
-        folder=str(host.data / "deployments" / name / "power"),
+        folder=str(deployment.folder(host.data, name) / "power"),
         conf=str(host.path(conf)),
-        unit=f"orin-deploy-power-{name}.service",
+        unit=deployment.power_unit(name),
     )

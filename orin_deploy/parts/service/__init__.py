@@ -14,7 +14,7 @@ from orin_deploy.parts.service.snapshot import Before, halt, leftovers, restore,
 from orin_deploy.parts.service.state import NAME, Endpoint, ServiceState, inspect
 from orin_deploy.parts.service.steps import drift, plan
 from orin_deploy.parts.service.unit import launch_text
-from orin_deploy.parts.service.where import where
+from orin_deploy.parts.service.where import kept, where
 
 __all__ = [
     "GREEDY",
@@ -32,6 +32,7 @@ __all__ = [
     "halt",
     "held_bytes",
     "inspect",
+    "kept",
     "launch_text",
     "leftovers",
     "log_lines",

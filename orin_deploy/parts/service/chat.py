@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +65,8 @@ def chat(
 
     Raises OrinError, with `hint`, when the request fails or breaks off. An answer may be empty.
     """
+    from http.client import HTTPException
+
     asked = {"messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens}
     payload = {**asked, "stream": True, **options}
     pieces: list[str] = []
@@ -84,7 +85,7 @@ def chat(
                 arrivals.append(host.monotonic() - began)
             finish = choice.get("finish_reason") or finish
             timings = event.get("timings") or timings
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise OrinError(f"the completion failed: {error}", hint) from error
     if finish not in ("stop", "length") or timings is None:
         count = sum(map(len, pieces))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from orin_deploy.actions import Action, Run, Start, Stop, Write
 from orin_deploy.host import Host
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts.service.state import inspect
-from orin_deploy.parts.service.steps import draft_unit, pattern, start_unit, teardown
+from orin_deploy.parts.service.steps import draft_unit, pattern, start_unit, teardown, wanted_text
+from orin_deploy.parts.service.unit import argv
 from orin_deploy.parts.service.where import Where, manager, where
 
 
@@ -22,12 +24,30 @@ class Before:
     draft_text: str | None = None  # of the draft's own unit, where it had one
 
 
-def snapshot(host: Host, spec: Spec) -> Before | None:
-    """The deployment's service as it runs now, or None when none does."""
+def snapshot(host: Host, spec: Spec, proved: Spec | None = None) -> Before | None:
+    """The deployment's service as it runs now, or None when none does.
+
+    Where its launch file or unit is damaged or lost, it is written anew from `proved`, the spec that was proved last,
+    if that is what runs.
+    """
     state = inspect(host, spec)
-    if state.server is None or state.manager is None or state.text is None:
+    if state.server is None or state.manager is None:
         return None
-    return Before(state.where, state.manager, state.text, state.draft_text)
+    if state.text is not None and _launches(state.text, state.manager):
+        return Before(state.where, state.manager, state.text, state.draft_text)
+    if proved is None or proved.service.manager != state.manager or state.server.argv != argv(proved):
+        return None
+    return Before(state.where, state.manager, wanted_text(proved, state), state.draft_text)
+
+
+def _launches(text: str, manager: str) -> bool:
+    """Whether the text of a launch file or unit still is one."""
+    if manager == "systemd":
+        return "\nExecStart=" in text
+    try:
+        return bool(json.loads(text)["argv"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def restore(spec: Spec, before: Before) -> tuple[Action, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from orin_deploy.host import Host, processes, procfs
+from orin_deploy.host import Host, processes, procfs, supervisors
+from orin_deploy.intent import deployment
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts.service.running import Status, api_keys, auth_headers, status
 from orin_deploy.parts.service.where import Where, manager, where
@@ -47,6 +49,7 @@ class Holder:
     pid: int | None
     program: str
     deployment: str | None = None
+    supervised: bool = False  # by a supervisor of ours, which can be told to end it
 
 
 @dataclass(frozen=True)
@@ -143,14 +146,18 @@ def _holder(host: Host, port: int, address: str, pid: int | None) -> Holder | No
     # A program of another user has no number that we may read, and neither has a server that does not run.
     if found is None or (pid is not None and found[0] == pid):
         return None
-    return Holder(found[0], found[1], None if found[0] is None else _deployment_of(host, found[0]))
+    number, program = found
+    if number is None:
+        return Holder(None, program)
+    supervised = _supervised(host, number)
+    name = supervised or deployment.of_unit(procfs.cgroup(number, host.path("/proc")))
+    return Holder(number, program, name, supervised is not None)
 
 
-def _deployment_of(host: Host, pid: int) -> str | None:
-    if match := re.search(r"/orin-deploy-([^/@]+)(?:@draft)?\.service", procfs.cgroup(pid, host.path("/proc"))):
-        return match[1]
-    for launch in (host.data / "deployments").glob("*/launch.json"):
-        running = processes.running(launch, host.path("/proc"))
-        if running is not None and pid in (running.server, *running.companions):
-            return launch.parent.name
-    return None
+def _supervised(host: Host, pid: int) -> str | None:
+    """The deployment whose supervisor started a process, or has left it behind."""
+    folder, proc = deployment.folders(host.data), host.path("/proc")
+    names = {*supervisors.names(folder, proc), *(path.parent.name for path in folder.glob("*/state.json"))}
+    return next(
+        (name for name in sorted(names) if pid in processes.servers(Path(where(host, name).launch), proc)), None
+    )

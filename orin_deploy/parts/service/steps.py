@@ -25,9 +25,9 @@ def plan(spec: Spec, state: ServiceState) -> tuple[Step, ...]:
     """
     if state.taskset is None and spec.device.assumed is None:
         raise OrinError("taskset is not on this machine, so the server cannot be pinned", "sudo apt install util-linux")
-    if state.holder is not None:
+    if state.holder is not None and not _left_over(spec, state.holder):
         raise _taken(state.holder, "port", spec.service.port)
-    if state.draft_holder is not None and spec.draft_process is not None:
+    if state.draft_holder is not None and spec.draft_process is not None and not _left_over(spec, state.draft_holder):
         raise _taken(state.draft_holder, "placement.draft_port", spec.draft_process.port)
     if state.keyless:
         raise UsageError(
@@ -104,9 +104,10 @@ def _actions(spec: Spec, state: ServiceState, text: str) -> tuple[Action, ...]:
     actions: list[Action] = []
     if state.manager is not None and state.manager != manager:
         actions += teardown(where, state.manager)
+    left = [holder for holder in (state.holder, state.draft_holder) if holder is not None]
+    if left or (manager == "process" and state.status.state is not None):
+        actions.append(Stop(spec.name, where.launch))
     if manager == "process":
-        if state.status.state is not None:
-            actions.append(Stop(spec.name, where.launch))
         if state.text != text:
             actions.append(Write(where.launch, text))
         return (*actions, Start(spec.name, where.launch))
@@ -119,6 +120,10 @@ def _actions(spec: Spec, state: ServiceState, text: str) -> tuple[Action, ...]:
 
 def _reasons(spec: Spec, state: ServiceState, text: str) -> Iterator[str]:
     status = state.status
+    if state.holder is not None:
+        yield f"another server of this deployment has port {spec.service.port} (process {state.holder.pid})"
+    if state.draft_holder is not None:
+        yield f"another draft process of this deployment runs (process {state.draft_holder.pid})"
     if state.manager not in (None, spec.service.manager):
         yield f"kept running by {state.manager}, shall be by {spec.service.manager}"
     if status.state == FAILED:
@@ -205,6 +210,11 @@ def _options(words: tuple[str, ...]) -> dict[str, str]:
 def _as_planned(state: ServiceState) -> str:
     since = f" since {datetime.fromtimestamp(state.status.since):%Y-%m-%d %H:%M}" if state.status.since else ""
     return f"runs as planned{since} (process {state.status.pid})"
+
+
+def _left_over(spec: Spec, holder: Holder) -> bool:
+    """Whether who has the port is a server of this very deployment that a supervisor keeps, its files removed since."""
+    return holder.deployment == spec.name and holder.supervised
 
 
 def _taken(holder: Holder, key: str, port: int) -> OrinError:

@@ -1,11 +1,12 @@
-"""Where a deployment's service lives on a machine: its files, and how systemd is called there."""
+"""Where a deployment's service lives on a machine: its files, how systemd is called there, and who keeps it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from orin_deploy.host import Host
+from orin_deploy.host import Host, processes, supervisors
+from orin_deploy.intent import deployment
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Where:
 
     @property
     def draft_unit(self) -> str:
-        """The unit of the draft's own process; an instance, so that no deployment's name can be the same."""
-        return f"orin-deploy-{self.name}@draft.service"
+        """The unit of the draft's own process."""
+        return deployment.draft_unit(self.name)
 
     @property
     def draft_file(self) -> str:
@@ -38,8 +39,7 @@ class Where:
 
 def where(host: Host, name: str) -> Where:
     """As root a system unit below /etc, else a unit of the user's own systemd."""
-    folder = host.data / "deployments" / name
-    unit = f"orin-deploy-{name}.service"
+    folder, unit = deployment.folder(host.data, name), deployment.unit(name)
     scope: tuple[str, ...] = ()
     units, target = Path("/etc/systemd/system"), "multi-user.target"
     if not host.is_root:
@@ -58,6 +58,17 @@ def where(host: Host, name: str) -> Where:
 
 
 def manager(host: Host, place: Where) -> str | None:
-    """Who has the deployment, told by the files it left: "process", "systemd" or None."""
-    files = {"process": place.launch, "systemd": place.unit_file}
-    return next((name for name, file in files.items() if host.exists(file)), None)
+    """Who has the deployment, told by the files it left, or by what runs without them: "process", "systemd" or None."""
+    if host.exists(place.launch):
+        return "process"
+    if host.exists(place.unit_file) or host.link_target(place.enabled) is not None:
+        return "systemd"
+    return None if processes.running(Path(place.launch), host.path("/proc")) is None else "process"
+
+
+def kept(host: Host) -> frozenset[str]:
+    """The deployments that systemd or a supervisor keeps, by their names; also those of which no other file is left."""
+    folder = host.path(where(host, "").unit_file).parent
+    named = ((path, deployment.of_unit(str(path))) for path in folder.glob(deployment.UNITS))
+    ours = {name for path, name in named if name and where(host, name).config in (host.read(path) or "")}
+    return supervisors.names(deployment.folders(host.data), host.path("/proc")) | ours
