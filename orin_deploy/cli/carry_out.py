@@ -12,7 +12,7 @@ from orin_deploy.deploy.draft import Situation, draft
 from orin_deploy.deploy.plan import Plan
 from orin_deploy.deploy.record import Record, plain
 from orin_deploy.deploy.verify import Proof
-from orin_deploy.errors import OrinError, Rebooting, RebootNeeded
+from orin_deploy.errors import Exit, OrinError, Rebooting, RebootNeeded
 from orin_deploy.host import Host
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.spec import Spec
@@ -35,19 +35,24 @@ def carry_out(
         if applied.proof is not None:
             record.finish("done", **measure_proved(host, applied.plan.spec, applied.proof, record, events))
     except KeyboardInterrupt:
-        proved = record.data["outcome"] == "done"
-        if proved:
-            events.note(f"{now.name} serves and was proved; its speed was not measured")
-        record.finish("done" if proved else "interrupted")
+        if record.data["outcome"] == "done":
+            raise _interrupted(now.name) from None
+        record.finish("interrupted")
         raise
     except RebootNeeded as error:
         then = record.data["command"] if isinstance(error, Rebooting) else error.hint
         record.finish("reboot", f"{error.message}; then: {then}")
         raise
     except Exception as error:
-        record.finish("failed", str(error), proof=None)  # what failed after all is to be proved anew
+        record.finish("failed", str(error), proof=None, unmeasured=None)  # it is to be proved anew
         raise
     return record.data, applied.plan.spec
+
+
+def _interrupted(name: str) -> OrinError:
+    """The end of a run that was interrupted while nothing but the measurement was left to do."""
+    what = f"interrupted: {name} serves and was proved; its speed was not measured"
+    return OrinError(what, f"orin-deploy bench --name {name} measures it", code=Exit.INTERRUPTED)
 
 
 def _measure(host: Host, wish: Request, command: str, events: Events) -> Measure:

@@ -28,7 +28,7 @@ _ABOUT_THE_MACHINE = ("bench", decisions.FILE, residual.FILE)
 class Undone:
     """What `down` did: the actions, and with purge the folders removed and the bytes that freed.
 
-    `kept_for` are other deployments for which all engines and models stay: records that say what they use are damaged.
+    `kept_for` are other deployments for which all engines and models stay: no record says what they use.
     """
 
     actions: tuple[Action, ...] = ()

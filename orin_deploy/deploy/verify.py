@@ -205,12 +205,14 @@ def _offload(spec: Spec, lines: Sequence[str]) -> Iterator[str]:
 def _ended(host: Host, spec: Spec) -> OrinError | None:
     """The reason in the log of a server that ended over its first request; None for one that still runs."""
     began = host.monotonic()
-    while (passed := host.monotonic() - began) < _ENDS_WITHIN_S:
+    while True:
+        passed = host.monotonic() - began
         now = service.status(host, spec.name)
         if now.state in (BACKING_OFF, FAILED):
             return failure(service.log_lines(host, spec.name), now.exit, spec.name)
+        if passed > _ENDS_WITHIN_S:
+            return None
         host.sleep_between_looks(passed)
-    return None
 
 
 def _too_slow(host: Host, spec: Spec, seconds: float) -> OrinError:

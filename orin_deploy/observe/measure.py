@@ -15,9 +15,8 @@ GENERATED_TOKENS = 64
 ENOUGH_S = 30.0
 _OPTIONS = {**service.GREEDY, "ignore_eos": True}
 
-_PROMPT_TOKENS = (
-    180  # about as many: long enough for the prompt's speed to mean something, short enough for a 2 GiB-class board.
-)
+# Long enough for the prompt's speed to mean something, short enough for a 2 GiB-class board.
+_PROMPT_TOKENS = 180  # about as many
 PROMPT = (
     "An inspection robot drives along a pipeline at night. Its camera sees a valve, a puddle below the valve, and a "
     "thin stripe of rust that runs from the valve down to the puddle. The pressure upstream of the valve is 6.2 bar, "
@@ -54,7 +53,11 @@ def measure(
     Where the proof's speeds say that one would take longer than `ENOUGH_S`, its answer is all the measurement there
     is. Raises OrinError when the server does not answer.
     """
-    if _PROMPT_TOKENS / proof.prompt_per_s + GENERATED_TOKENS / proof.generated_per_s > ENOUGH_S:
+    slowest = 0.01  # tokens per second; nothing divides by less
+    asking_s = _PROMPT_TOKENS / max(proof.prompt_per_s, slowest) + GENERATED_TOKENS / max(
+        proof.generated_per_s, slowest
+    )
+    if asking_s > ENOUGH_S:
         return _of_proof(proof)
     runs: list[service.Answer] = []
     began = host.monotonic()

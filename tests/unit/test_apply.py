@@ -246,6 +246,18 @@ def test_wherever_down_breaks_off_the_next_one_finishes(board: Deployment) -> No
         assert settled(board.down()), at
 
 
+def test_an_interrupt_while_it_measures_says_that_it_serves(board: Deployment) -> None:
+    board.up()
+    board.down()
+    moments = board.up().moments
+    board.down()
+    measuring = max(at for at, moment in enumerate(moments, 1) if moment == "a completion")
+    with pytest.raises(OrinError, match="agx32 serves and was proved; its speed was not measured") as caught:
+        board.up(at=measuring, fault=KeyboardInterrupt)
+    assert (caught.value.code, caught.value.hint) == (130, "orin-deploy bench --name agx32 measures it")
+    assert board.plan().empty
+
+
 def test_after_a_power_cut_the_server_is_proved_anew(board: Deployment) -> None:
     board.up()
     VirtualBoard(board.folder).boot()

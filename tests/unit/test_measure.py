@@ -33,7 +33,7 @@ def measured(host: Host, shown: Proof) -> Any:
     return measure(host, f"http://127.0.0.1:{free_port()}", {}, lambda fraction, text: None, shown)
 
 
-@pytest.mark.parametrize("speeds", [(4.0, 1000.0), (1000.0, 1.5)], ids=["prompt", "generation"])
+@pytest.mark.parametrize("speeds", [(4.0, 1000.0), (1000.0, 1.5), (1000.0, 0.0)], ids=["prompt", "generation", "none"])
 def test_a_server_so_slow_that_a_request_takes_minutes_is_not_asked_again(speeds: tuple[float, float]) -> None:
     told = measured(Host(), proof(*speeds))
     assert (told.prompt_per_s, told.generated_per_s) == speeds
