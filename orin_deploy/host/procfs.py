@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _LISTENING = "0A"
+_ENDING_LOOKS = 20
 MAX_CPUS = 8192  # the most a Linux kernel is configured for (CONFIG_NR_CPUS)
 PROC = Path("/proc")
 
@@ -84,22 +87,36 @@ def port_holder(
     The process `likely` is asked first: looking into every process takes a while. The number is None for a process
     that this user may not look into.
     """
-    sockets = {f"socket:[{inode}]" for address, inode in _listeners(port, proc) if _collide(address, host)}
-    if not sockets:
-        return None
     first = () if likely is None else (str(likely),)
-    for number in (*first, *(name for name in os.listdir(proc) if name.isdecimal())):
-        if not sockets.isdisjoint(_open_files(proc / number)):
-            return int(number), " ".join(command(int(number), proc) or ("an unnamed program",))
+    for _ in range(_ENDING_LOOKS):
+        sockets = {f"socket:[{inode}]" for address, inode in _listeners(port, proc) if _collide(address, host)}
+        if not sockets:
+            return None
+        hidden = False
+        for number in (*first, *(name for name in os.listdir(proc) if name.isdecimal())):
+            files = _open_files(proc / number)
+            if files is None:
+                hidden = True
+            elif not sockets.isdisjoint(files):
+                return int(number), " ".join(command(int(number), proc) or ("an unnamed program",))
+        if hidden:
+            break
+        time.sleep(0.1)  # nobody has it: a process that is ending closes its files before its sockets are gone
     return None, "a program that cannot be looked into from here"
 
 
-def _open_files(process: Path) -> Iterator[str]:
+def _open_files(process: Path) -> set[str] | None:
+    """What a process has open; nothing of one that has ended, None where this user may not look."""
+    found = set()
     try:
         for name in os.listdir(process / "fd"):
-            yield os.readlink(process / "fd" / name)
-    except OSError:  # another user's process, or one that ended meanwhile
-        return
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                found.add(os.readlink(process / "fd" / name))
+    except PermissionError:
+        return None
+    except OSError:
+        pass
+    return found
 
 
 def _words(file: Path) -> tuple[str, ...] | None:

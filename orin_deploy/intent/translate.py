@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orin_deploy.intent import translate_words
@@ -13,7 +14,8 @@ from orin_deploy.intent.translate_container import Aside, Container
 from orin_deploy.intent.translate_finish import finish
 from orin_deploy.intent.translate_reading import NAMES_OFF, Note, Reading
 from orin_deploy.intent.translate_server import of_arguments, of_name
-from orin_deploy.intent.translate_words import Assigned, Command
+from orin_deploy.intent.translate_serves import perhaps, surely
+from orin_deploy.intent.translate_words import Assigned, Command, Said
 
 __all__ = ["Note", "Translation", "translate"]
 
@@ -22,8 +24,6 @@ _ONE_RUN = (
     r"(?:main|(?:.+-)?(?:cli|completion|run|simple|simple-chat|speculative|speculative-simple|lookup|lookahead))"
     r"(?:\.exe)?(?: .*)?|llama (?:cli|run|chat|completion)"
 )
-# Images whose own program serves a model, and is named no further in most files.
-_SERVES = r"llama|ollama|vllm|sglang|koboldcpp|text-generation"
 _MEASURES = "it measures or converts: nothing in it belongs to a server"
 
 
@@ -45,8 +45,9 @@ class Translation:
 
 def translate(text: str) -> Translation:
     """Today's profile for a command line, a script, a profile, a preset, a unit, a compose file or a Modelfile."""
-    reading = Reading()
-    for said in translate_words.read(text):
+    everything = translate_words.read(text)
+    reading = Reading(has_server=any(map(_surely_serves, everything)))
+    for said in everything:
         match said:
             case Assigned():
                 _take_assigned(reading, said)
@@ -59,6 +60,16 @@ def translate(text: str) -> Translation:
     finish(reading)
     ordered = reading.ordered()
     return Translation(reading.model, ordered, reading.origin, tuple(dict.fromkeys(reading.notes)))
+
+
+def _surely_serves(said: Said) -> bool:
+    match said:
+        case Container():
+            return surely(said.image, map(launch, said.commands))
+        case Command():
+            taken = launch(said.words)
+            return surely(taken.image, (taken,))
+    return False
 
 
 def _take_assigned(reading: Reading, said: Assigned) -> None:
@@ -88,8 +99,7 @@ def _take_environment(reading: Reading, name: str, value: str) -> None:
 def _take_container(reading: Reading, said: Container) -> None:
     """A container as the server in it, unless it is clearly another program's."""
     launched = [launch(words) for words in said.commands] or [Launch()]
-    if not _serves(reading, said, launched):
-        reading.note(said.name or said.image, "passed", f"{said.image or 'it'} serves no model", "leave it out")
+    if not _is_taken(reading, said.name or said.image, said.image, launched, said.environment):
         return
     for aside in said.asides:
         reading.note(aside.word, "passed", aside.what, aside.next or "left out")
@@ -103,13 +113,18 @@ def _take_container(reading: Reading, said: Container) -> None:
         _take_launch(reading, each)
 
 
-def _serves(reading: Reading, said: Container, launched: list[Launch]) -> bool:
-    if re.search(_SERVES, said.image, re.IGNORECASE) or any(each.kind is not None for each in launched):
+def _is_taken(
+    reading: Reading, word: str, image: str, launched: Sequence[Launch], variables: Iterable[tuple[str, str]]
+) -> bool:
+    """Whether a container is to be read; a note says of any other why it is not."""
+    if surely(image, launched) or any(each.kind not in (None, "server") for each in launched):
+        return True  # it builds, say, or is a draft's own process
+    may = perhaps(reading, launched, variables)
+    if may and not reading.has_server:
         return True
-    if any(name.startswith(("LLAMA_ARG_", "OLLAMA_")) for name, _ in said.environment):
-        return True
-    flags = [word for each in launched for word in each.args if word.startswith("-") and reading.knows(word)]
-    return any(word.partition("=")[0] not in ("--host", "--port", "-p") for word in flags)
+    why = "is not what serves the model: another one here is" if may else "serves no model"
+    reading.note(word, "passed", f"{image or 'it'} {why}", "leave it out")
+    return False
 
 
 def _take_command(reading: Reading, said: Command) -> None:
@@ -117,6 +132,8 @@ def _take_command(reading: Reading, said: Command) -> None:
 
 
 def _take_launch(reading: Reading, taken: Launch) -> None:
+    if taken.image and not _is_taken(reading, f"docker run {taken.image}", taken.image, (taken,), taken.environment):
+        return
     reading.mounts = taken.mounts
     for name, value in taken.environment:
         _take_environment(reading, name, value)
@@ -138,7 +155,7 @@ def _take_launch(reading: Reading, taken: Launch) -> None:
             _take_rpc(reading, taken)
         case "server":
             _take_server(reading, taken, shown)
-        case _ if any(word.startswith("-") and reading.knows(word) for word in taken.args):
+        case _ if not reading.has_server and any(word.startswith("-") and reading.knows(word) for word in taken.args):
             _take_server(reading, taken, shown)
         case _ if shown:
             reading.note(shown, "passed", f"{shown} neither serves nor builds nor sets power", "leave it out")

@@ -37,7 +37,7 @@ _VALUES = {
     }.items()
 }
 _PLAIN = frozenset({*_VALUES, "nohup", "time", "exec", "env", "setsid", "call", "chrt"})
-_TAKEN = frozenset({"-e", "--env", "-p", "--publish", "--cpuset-cpus", "--entrypoint"})  # of docker's, said by keys
+_TAKEN = frozenset({"-e", "--env", "-p", "--publish", "--cpuset-cpus"})  # of docker's, used where they can be read
 _MOST_CPUS = 1024
 
 
@@ -45,7 +45,7 @@ _MOST_CPUS = 1024
 class Launch:
     """A command taken apart. `kind` is that of the program, None for one that is not known; `cpus` is the pinning that
     stood before it, as (what was typed, CPUs); `wrapped` are words around it that say nothing here, `container` what is
-    a container's alone, its image last."""
+    a container's alone. A container's `image` has a program of its own, which serves where none is named."""
 
     kind: str | None = None
     program: str = ""
@@ -56,6 +56,7 @@ class Launch:
     port: tuple[str, str] | None = None
     wrapped: list[str] = field(default_factory=list)
     container: tuple[str, ...] = ()
+    image: str = ""
 
 
 def launch(words: tuple[str, ...]) -> Launch:
@@ -68,21 +69,22 @@ def launch(words: tuple[str, ...]) -> Launch:
             rest.pop(0)
         if not rest or rest[0].startswith("-"):
             break
-        name = _name(rest[0])
+        name = program_name(rest[0])
         peel = _PEEL.get(name, _peel_plain if name in _PLAIN else None)
         if peel is None:
             break
         rest = peel(found, rest)
     if rest and not rest[0].startswith("-"):
         found.program, rest = rest[0], rest[1:]
-        found.kind = next((kind for kind, names in _PROGRAMS if re.fullmatch(names, _name(found.program))), None)
-    elif rest:
+        found.kind = next((kind for kind, names in _PROGRAMS if re.fullmatch(names, program_name(found.program))), None)
+    elif rest or found.image:
         found.kind = "server"
     found.args = tuple(rest)
     return found
 
 
-def _name(word: str) -> str:
+def program_name(word: str) -> str:
+    """A program's name without its folder and .exe."""
     return re.split(r"[/\\]", word)[-1].lower().removesuffix(".exe")
 
 
@@ -101,7 +103,7 @@ def _options(rest: list[str], values: frozenset[str]) -> tuple[list[tuple[str, s
 
 
 def _peel_plain(found: Launch, rest: list[str]) -> list[str]:
-    name = _name(rest[0])
+    name = program_name(rest[0])
     _, after = _options(rest[1:], _VALUES.get(name, frozenset()))
     if name in ("timeout", "chrt") and after and re.fullmatch(r"\d+[smh]?", after[0]):
         after = after[1:]
@@ -147,21 +149,26 @@ def _peel_docker(found: Launch, rest: list[str]) -> list[str]:
     if "run" not in rest[1:3]:
         return ["docker-" + "-".join(rest[1:2])]
     taken, after = _options(rest[rest.index("run") + 1 :], _VALUES["docker"])
+    left = []
     for name, value in taken:
         if name in ("-e", "--env") and "=" in value:
             found.environment.append((value.partition("=")[0], value.partition("=")[2]))
         elif name in ("-v", "--volume"):
             found.mounts |= mount(value)
-        elif name in ("-p", "--publish") and (port := host_port(value)):
+            left.append(name)
+        elif name in ("-p", "--publish") and found.port is None and (port := host_port(value)):
             found.port = (f"-p {value}", port)
         elif name == "--cpuset-cpus" and (cpus := listed(value)):
             found.cpus = (f"--cpuset-cpus {value}", cpus)
-    found.container = (*dict.fromkeys(name for name, _ in taken if name not in _TAKEN), *after[:1])
+        elif name != "--entrypoint":
+            left.append(f"{name} {value}" if name in _TAKEN else name)
+    found.image = "".join(after[:1])
+    found.container = (*dict.fromkeys(left), *after[:1])
     args = after[1:]
     if args and not args[0].startswith("-"):
         return args
-    entry = next((value for name, value in taken if name == "--entrypoint"), "llama-server")
-    return [entry, *(args[1:] if args[:1] in (["--server"], ["-s"]) else args)]
+    entry = [value for name, value in taken if name == "--entrypoint"]
+    return [*entry[:1], *(args[1:] if args[:1] in (["--server"], ["-s"]) else args)]
 
 
 def _peel_jetson_containers(found: Launch, rest: list[str]) -> list[str]:

@@ -59,7 +59,8 @@ VERDICTS = {
 class Reading:
     """The state of one translation. `pending` are settings of the n-gram kind that is not known before the end, and
     `mounts` the folders of a container, inner ones by outer ones. `is_one_run` holds while the words of a program are
-    read that answers once and ends, `has_key` once an API key was named."""
+    read that answers once and ends, `has_key` once an API key was named. `has_server` says that something in the text
+    surely serves, so that what only may is not read as a server."""
 
     model: str | None = None
     values: dict[str, Value] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Reading:
     mounts: dict[str, str] = field(default_factory=dict)
     is_one_run: bool = False
     has_key: bool = False
+    has_server: bool = False
 
     def note(self, word: str, verdict: str, what: str, next: str | None = None) -> None:
         assert verdict in VERDICTS, verdict

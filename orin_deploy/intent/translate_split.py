@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+
+NAME = r"[A-Za-z_][\w.]*"
+"""A variable's name."""
 
 _PROMPT = re.compile(
     r"^[ \t]*(?:\$ |PS [^>\n]*> ?|[A-Z]:\\[^>\n]*> ?|[\w.-]+@[\w.-]+:[^$#\s]*[$#] |>(?!\S) ?|```.*$)", re.M
@@ -10,6 +14,12 @@ _PROMPT = re.compile(
 _WHOLE = re.compile(r"\$\([^)\n]{0,200}\)|<\w[\w ./-]{0,200}>")  # $(a command) and <a placeholder>
 _REDIRECTION = re.compile(r"[<>]+&?[ \t]*[^\s;|&]*")
 _QUOTES = {"'": "'", '"': '"', "“": "”", "‘": "’"}
+
+
+def expanded(text: str, known: Mapping[str, str]) -> str:
+    """The text with the variables that are known, and with the defaults of the others."""
+    pattern = rf"\$\{{({NAME})(?::?-([^}}]{{0,200}}))?\}}|\$({NAME})"
+    return re.sub(pattern, lambda m: known.get(m[1] or m[3], m[2] if m[2] is not None else m[0]), text)
 
 
 def words_of(text: str) -> list[str]:

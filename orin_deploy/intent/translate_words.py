@@ -17,15 +17,15 @@ from orin_deploy.intent.translate_container import (
     container,
     environment,
     is_container,
+    unread,
 )
-from orin_deploy.intent.translate_split import statements, words_of
+from orin_deploy.intent.translate_split import NAME, expanded, statements, words_of
 from orin_deploy.intent.yaml_text import MAX_BRACKETS, bracket_depth
 
 MAX_CHARS = 64 * 1024
 _MAX_DEPTH = 8  # of a document
 
-_NAME = r"[A-Za-z_][\w.]*"
-_ASSIGNED = re.compile(rf"({_NAME})=(.*)", re.S)
+_ASSIGNED = re.compile(rf"({NAME})=(.*)", re.S)
 _SETTING = re.compile(r"([A-Za-z*][\w.-]*)(?:[ \t]+=[ \t]*|=[ \t]+)(.*)")
 _CALL = re.compile(r"\bLlama(?:Cpp|CPP)?\(((?:[^()]|\([^()]*\))*)\)")
 _ARGUMENT = re.compile(r"""(\w+)\s*=\s*("[^"]*"|'[^']*'|[^,\n]+)""")
@@ -83,7 +83,7 @@ def _of_line(line: str, words: list[str], known: dict[str, str]) -> Iterator[Sai
     elif (match := _SETTING.fullmatch(line)) and not words[0].startswith("-"):
         yield Assigned(match[1], match[2].strip().strip('"'), "profile")
     else:
-        words = [_expanded(word, known) for word in words]
+        words = [expanded(word, known) for word in words]
         named = words[1:] if words[0] in ("export", "set", "setx", "local", "declare") else words
         assigned = [_assigned(word, "environment") for word in named]
         if None in assigned:
@@ -97,12 +97,6 @@ def _of_line(line: str, words: list[str], known: dict[str, str]) -> Iterator[Sai
 def _assigned(word: str, of: str) -> Assigned | None:
     match = _ASSIGNED.fullmatch(word.removeprefix("$env:"))
     return Assigned(match[1], match[2], of) if match else None
-
-
-def _expanded(word: str, known: Mapping[str, str]) -> str:
-    """The word with the variables that the text itself set."""
-    pattern = rf"\$\{{({_NAME})(?::?-([^}}]{{0,200}}))?\}}|\$({_NAME})"
-    return re.sub(pattern, lambda m: known.get(m[1] or m[3], m[2] if m[2] is not None else m[0]), word)
 
 
 # Documents.
@@ -142,11 +136,17 @@ def _of_table(table: Mapping[Any, Any], path: str, depth: int = 0) -> Iterator[S
     for key, value in table.items():
         name = str(key)
         if name in ENVIRONMENT_KEYS and isinstance(value, (dict, list)):
-            yield from (Assigned(*each, "environment") for each in environment(value))
+            for each in environment(name, value):
+                yield each if isinstance(each, Aside) else Assigned(*each, "environment")
         elif isinstance(value, str):
             yield Assigned(path + name, value, "profile")
-        elif depth < _MAX_DEPTH:
+        elif depth == _MAX_DEPTH:
+            yield unread(path + name, value)
+        else:
             for item in value if isinstance(value, list) else (value,):
-                yield from _of_table(item, f"{path}{name}.", depth + 1) if isinstance(item, dict) else ()
+                if isinstance(item, dict):
+                    yield from _of_table(item, f"{path}{name}.", depth + 1)
+                elif not isinstance(item, str):
+                    yield unread(path + name, item)
             words = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
             yield from (Assigned(path + name, ",".join(words), "profile"),) if words else ()

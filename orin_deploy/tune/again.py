@@ -6,23 +6,19 @@ from collections.abc import Iterable
 
 from orin_deploy.errors import OrinError
 from orin_deploy.facts.device import MIB
-from orin_deploy.intent.refusal import TOO_LITTLE, DoesNotFit
+from orin_deploy.intent.refusal import DoesNotFit
 from orin_deploy.intent.serving import mib
 
 _LEAST_MORE = 256 * MIB
 """Less more than there was is no reason to measure again: what is free moves by itself."""
 
 
-def enough_bytes(left_out: Iterable[OrinError | str], limit_bytes: int) -> int | None:
+def enough_bytes(left_out: Iterable[OrinError], limit_bytes: int) -> int | None:
     """The limit from which on a way that lacked memory would be measured; None where none lacked it.
 
-    `left_out` says why ways were left out, with `limit_bytes` to be had. A reason in words does not tell the need.
+    `left_out` says why ways were left out, with `limit_bytes` to be had.
     """
-    needs = [
-        each.need_bytes if isinstance(each, DoesNotFit) else 0
-        for each in left_out
-        if isinstance(each, DoesNotFit) or str(each).startswith(TOO_LITTLE)
-    ]
+    needs = [each.need_bytes for each in left_out if isinstance(each, DoesNotFit)]
     return max(min(needs), limit_bytes + _LEAST_MORE) if needs else None
 
 

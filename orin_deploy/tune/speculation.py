@@ -14,13 +14,12 @@ from orin_deploy.errors import OrinError, Refused
 from orin_deploy.host import Host, Progress
 from orin_deploy.intent.measured import Candidate, Decision
 from orin_deploy.intent.options import find
-from orin_deploy.intent.refusal import DoesNotFit
 from orin_deploy.intent.request import Request
 from orin_deploy.intent.resolve import layer
 from orin_deploy.intent.speculation import mix
 from orin_deploy.intent.speculation_choice import NONE
 from orin_deploy.observe.bench import Agenda, Arm, Comparison, cases, workload
-from orin_deploy.observe.bench.planning import plan_field
+from orin_deploy.observe.bench.planning import plan_field, reason
 from orin_deploy.observe.bench.race import TimeOver
 from orin_deploy.observe.bench.workload import Workload
 from orin_deploy.parts import service, weights
@@ -59,8 +58,7 @@ def decide(
         found = _race(work, plan, wanted.candidates, agenda, make_room)
     except OrinError as error:
         work.left_out.append(error)
-        why = error.short if isinstance(error, DoesNotFit) else error.message
-        decision = Decision(NONE, f"tried {_date(work)}: nothing could be measured: {why}", sure=False)
+        decision = Decision(NONE, f"tried {_date(work)}: nothing could be measured: {reason(error)}", sure=False)
         said, undecided, busy = decision.source, isinstance(error, TimeOver), None
     else:
         decision, verdict = _decided(work, wanted.candidates, found, agenda)
@@ -117,7 +115,7 @@ def _race(
             arms.append(arm(each))
         except OrinError as error:
             work.left_out.append(error)
-            left_out[each.name] = error.short if isinstance(error, DoesNotFit) else error.message
+            left_out[each.name] = reason(error)
     if len(arms) < 2:
         raise OrinError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
     work.start()
@@ -125,7 +123,7 @@ def _race(
         make_room()
         work.look_again()
     found = work.race(arms, agenda, work.allowed * _RACE - work.seconds)
-    work.left_out += found.left_out.values()
+    work.left_out += found.errors.values()
     return replace(found, left_out={**left_out, **found.left_out})
 
 

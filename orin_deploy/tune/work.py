@@ -34,7 +34,7 @@ class Work:
         self.now = situation(host, request, elsewhere=False)
         self.values: Mapping[str, Setting] = layer(self.now.profile, request.sets)
         self.slots = int(str(self.values["parallel"].value or 1))
-        self.left_out: list[OrinError | str] = []
+        self.left_out: list[OrinError] = []
         self.asked_clients = int(str(self.values["speculation.concurrency"].value))
         self.start()
 

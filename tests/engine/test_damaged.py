@@ -5,14 +5,18 @@ And a run that breaks off once its server was proved: `status` and the next `up`
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from orin_deploy.host import Host, processes
+from orin_deploy.host import Host, processes, supervisors
 from tests.engine.command import Command, command
 from tests.engine.test_main_job import answers
 
@@ -101,18 +105,49 @@ def test_a_damaged_record_is_told_once_and_the_one_before_is_used(orin: Command)
     assert (status.json["record"], status.json["unread_records"], status.err) == (3, [], "")
 
 
+HELD = """
+import os, signal, sys
+from dataclasses import replace
+from orin_deploy.cli import carry_out, main
+
+def held(host, endpoint, headers, progress, proof, measure=carry_out.measure):
+    os.kill(proof.pid, signal.SIGSTOP)
+    fast = replace(proof, prompt_per_s=1e3, generated_per_s=1e3)  # a slow server would not be asked
+    return measure(host, endpoint, headers, progress, fast)
+
+carry_out.measure = held
+main.main()
+"""
+
+
+def held_server(orin: Command, up: subprocess.Popen[str]) -> int:
+    """The server of an `up` that holds it while its speed is measured."""
+    deadline = time.monotonic() + 300
+    while up.poll() is None and time.monotonic() < deadline:
+        now = processes.running(folder(orin) / "launch.json")
+        if now is not None and now.server is not None and supervisors.stat(now.server)[:1] == ["T"]:
+            return now.server
+        time.sleep(0.1)
+    up.kill()
+    pytest.fail(f"it did not measure: {up.communicate()}")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
 def test_what_was_proved_serves_although_its_measurement_was_broken_off(orin: Command, number: signal.Signals) -> None:
-    process = orin.popen("up", *orin.words)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("- measure"):
-            break
-    process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    """The server is held before the first request, so that the signal comes while one is under way."""
+    process = subprocess.Popen(
+        (sys.executable, "-c", HELD, "up", *orin.words),
+        env=orin.environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    server = held_server(orin, process)
+    try:
+        process.send_signal(number)
+        _, err = process.communicate(timeout=300)
+    finally:
+        os.kill(server, signal.SIGCONT)
     killed = number == signal.SIGKILL
     assert process.returncode == (-number if killed else 130), err
-    assert ("serves and was proved; its speed was not measured" in out) != killed
+    assert ("serves and was proved; its speed was not measured" in err) != killed
     status, again = orin("status", "--json").json, orin.up("--json").json
     assert (status["state"], status["outcome"], status["unmeasured"]) == ("running", "done", "interrupted")
     assert (again["changed"], again["measurement"], again["unmeasured"]) == (False, None, "interrupted")

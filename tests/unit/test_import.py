@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,7 @@ POSTS = {
         "services: {a: {image: llama, environment: {LLAMA_ARG_CTX_SIZE: 512}, ports: [{target: 8080, published: 81}]}}",
         {"ctx_size": 512, "port": 81},
     ),
+    "a port without the one inside": ("services: {a: {image: llama, ports: [{published: 81}]}}", {"port": 81}),
     "a program in parts": (
         "services: {a: {image: x, entrypoint: [/app/llama-server], command: [-c, '512']}}", {"ctx_size": 512},
     ),
@@ -367,23 +369,159 @@ def test_whatever_a_compose_file_says_is_used_or_named() -> None:
     assert "memory.limit_mib" in str(told["mem_limit: 8g"].next)
 
 
-KEYS = st.sampled_from(["image", "volumes", "ports", "cpuset", "env", "environment", "deploy", "build", "x", "command"])
-VALUES: st.SearchStrategy[object] = st.recursive(
-    st.text("ab:/-. 0", max_size=8), lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner), max_leaves=6
+READ = ("volumes", "ports", "env", "environment", "entrypoint", "command", "args")
+TEXTS = st.sampled_from(
+    (
+        "N",
+        "N:80",
+        "1.2.3.4:N:80",
+        "N-N:80",
+        "${P:-N}:80",
+        "/aN:/b",
+        "nameN:/b",
+        "AN",
+        "AN=b",
+        "AN=${B:-c}",
+        "a N",
+        "-c N",
+    )
+)
+TABLES = st.dictionaries(st.sampled_from(("kN", "AN")), TEXTS | st.lists(TEXTS, max_size=1), max_size=2)
+ITEMS = TEXTS | TABLES | st.lists(TEXTS, max_size=2)
+
+
+def numbered(value: object, numbers: Iterator[int]) -> object:
+    """The value with another number for the N of each text and each name in it."""
+    if isinstance(value, list):
+        return [numbered(each, numbers) for each in value]
+    if isinstance(value, dict):
+        return {numbered(name, numbers): numbered(each, numbers) for name, each in value.items()}
+    return str(value).replace("N", str(next(numbers)))
+
+
+def numbers_in(value: object) -> set[str]:
+    """The numbers by which an item can be told: of a table those of its names."""
+    return set(re.findall(r"\d{5}", " ".join(map(str, value)) if isinstance(value, (list, dict)) else str(value)))
+
+
+@given(st.dictionaries(st.sampled_from((*READ, "cpuset", "x")), ITEMS | st.lists(ITEMS, max_size=3)))
+def test_nothing_of_a_service_is_dropped_in_silence(drawn: dict[str, object]) -> None:
+    """Each item is in a command, a variable, the port, the CPUs or an aside; of keys that hold one thing, the key."""
+    numbers = itertools.count(10_000)
+    service = {key: numbered(value, numbers) for key, value in drawn.items()}
+    made = container(service, "a")
+    words = [aside.word for aside in made.asides]
+    told = numbers_in([made.commands, made.environment, made.port, made.cpus, *words])
+    for key, value in service.items():
+        if key not in READ:
+            assert (made.cpus and key == "cpuset") or f"{key}:" in [word.partition(" ")[0] for word in words]
+        for item in (value if isinstance(value, list) else [value]) if key in READ else ():
+            assert numbers_in(item) <= told, (key, item, made)
+
+
+LEFT = """
+services:
+  llm:
+    image: llama
+    environment: [LLAMA_ARG_CTX_SIZE, TZ=UTC, {name: LLAMA_ARG_PORT, valueFrom: x}, "LLAMA_ARG_N_PARALLEL=${SLOTS:-3}"]
+    ports: ["${PORT:-9000}:8080", "9001:9001", "9100-9110:8081", "8082", {published: 9002, target: 80}]
+    command: {run: llama-server}
+    args: [-b, "${BATCH:-64}", [-ub, 32]]
+  other: llama
+"""
+
+
+def test_what_of_a_service_cannot_be_used_is_told_item_by_item() -> None:
+    found = translate(LEFT)
+    assert found.values == {"parallel": 3, "port": 9000, "batch_size": 64}
+    assert found.origin["port"] == "ports: ${PORT:-9000}:8080"
+    told = {note.word: note.what for note in found.notes if not note.word.startswith("image")}
+    assert told == {
+        "environment: LLAMA_ARG_CTX_SIZE": "it gives no variable a value",
+        "environment: LLAMA_ARG_PORT": "its value is not told here",
+        "ports: 9001:9001": "a server has one port, and another one stands first",
+        "ports: 9100-9110:8081": "it tells no single port outside",
+        "ports: 8082": "it tells no single port outside",
+        "ports: 9002:80": "a server has one port, and another one stands first",
+        "command: run": "it cannot be read in this form",
+        "args: -ub, 32": "it cannot be read in this form",
+        "services: other: llama": "it cannot be read in this form",
+    }
+
+
+def test_what_of_docker_run_cannot_be_used_is_told() -> None:
+    found = translate("docker run -p 8080 --cpuset-cpus x -e LLAMA_ARG_PORT -p 9001:8080 -p 9002:80 -e X=1 llama -c 9")
+    assert found.values == {"ctx_size": 9, "port": 9001}
+    assert verdicts(found) == {"docker run -p 8080, --cpuset-cpus x, -e LLAMA_ARG_PORT, -p 9002:80, llama": {"passed"}}
+
+
+def test_a_table_too_deep_and_a_list_in_a_list_are_told() -> None:
+    assert verdicts(translate("ctx_size: 5\na: [[b, c], d]\n"))["a: b, c"] == {"passed"}
+    deep = "ctx_size: 5\na: " + "{a: " * 12 + "1" + "}" * 12
+    assert verdicts(translate(deep))[f"{'a.' * 8}a: a"] == {"passed"}
+
+
+# Which of several serves.
+
+LLAMA = (
+    "image: 'ghcr.io/ggml-org/llama.cpp:server', command: '-m /m.gguf -c 512 --port 8080'",
+    "image: '${IMAGE:-registry:5000/llama.cpp@sha256:1}', command: '-m /m.gguf -c 512', ports: ['8080:8080']",
+    "image: my, entrypoint: [/app/llama-server], command: '-m /m.gguf -c 512', ports: ['8080:8080']",
+    "build: ., command: 'python3 -m llama_cpp.server --model /m.gguf --n_ctx 512 --port 8080'",
+)
+OTHERS = (
+    "image: 'ghcr.io/open-webui/open-webui:ollama', ports: ['3000:8080'], environment: ['OLLAMA_BASE_URL=http://a']",
+    "image: 'ghcr.io/ollama-webui/ollama-webui', ports: ['3000:8080']",
+    "image: 'llama.cpp/ui:llama', ports: ['3000:8080']",
+    "image: hollama, ports: ['3000:8080']",
+    "image: litellm, command: '--config /c.yaml --port 4000 --model x', ports: ['4000:4000']",
+    "image: nginx, command: nginx -c 99",
+    "image: n8n, ports: ['5678:5678'], environment: {OLLAMA_HOST: 'ollama:11434'}",
+    "image: minio/minio, command: server /data -c 99, ports: ['9000:9000']",
 )
 
 
-@given(st.dictionaries(KEYS, VALUES))
-def test_nothing_of_a_service_is_dropped_in_silence(service: dict[str, object]) -> None:
-    """Of each key there is a command, a variable, a mount, a port, CPUs, or an aside."""
-    made = container(service, "a")
-    told = [aside.word.partition(":")[0] for aside in made.asides]
-    for key, value in service.items():
-        used = {
-            "command": True, "ports": made.port, "cpuset": made.cpus, "volumes": value == [],
-            "env": value is not None, "environment": value is not None,
-        }  # fmt: skip
-        assert used.get(key) or key in told
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("llama", LLAMA)
+def test_a_service_beside_the_one_that_serves_sets_nothing(llama: str, other: str) -> None:
+    for services in (f"a: {{{llama}}}, b: {{{other}}}", f"b: {{{other}}}, a: {{{llama}}}"):
+        found = translate(f"services: {{{services}}}")
+        assert (found.model, found.values) == ("file:/m.gguf", {"ctx_size": 512, "port": 8080})
+        assert verdicts(found)["b"] == {"passed"}
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        "image: open-webui, environment: ['OLLAMA_BASE_URL=http://llama:8080'], ports: ['3000:8080']",
+        "image: n8n, environment: ['OLLAMA_HOST=ollama:11434'], ports: ['3000:8080']",
+        "image: 'llama.cpp/web:llama', ports: ['3000:8080']",
+        "image: minio, command: server /data --port 9000",
+    ],
+)
+def test_who_only_asks_a_server_is_none(service: str) -> None:
+    found = translate(f"services: {{a: {{{service}}}}}")
+    assert (found.values, verdicts(found)) == ({}, {"a": {"passed"}})
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        "image: x, environment: {OLLAMA_HOST: '0.0.0.0'}", "image: x, environment: [OLLAMA_NUM_PARALLEL=2]",
+        "image: x, environment: [LLAMA_ARG_NO_MMAP=1]", "image: x, command: server -c 9", "image: x, command: -c 9",
+        "image: atinoda/text-generation-webui", "image: 'vllm/vllm-openai:latest'", "image: 'ollama:0.3'",
+    ],
+)  # fmt: skip
+def test_who_may_serve_does_where_nobody_surely_does(service: str) -> None:
+    assert translate(f"services: {{a: {{{service}, ports: ['81:80']}}}}").values["port"] == 81
+
+
+def test_commands_beside_a_server_set_nothing() -> None:
+    text = "docker run -p 80:80 ollama-webui\nllama-server -m /m.gguf -c 512\ntail -n 20 log\ngit clone -b 4 x\n"
+    assert of(text) == {"model": "file:/m.gguf", "ctx_size": 512}
+    assert of("docker run -p 80:80 llama\ndocker run -p 81:80 -e OLLAMA_BASE_URL=x open-webui") == {"port": 80}
+    assert of("./my-server.sh -m /m.gguf -c 512") == {"model": "file:/m.gguf", "ctx_size": 512}
+    assert of("llama-server -m /m.gguf\ndocker run cuda cmake -B b -DGGML_LTO=ON")["build.cmake.GGML_LTO"] == "ON"
 
 
 @pytest.mark.parametrize(("text", "said"), EXPLAINED.items())

@@ -96,3 +96,30 @@ def test_a_listener_on_every_address_holds_the_port_of_each() -> None:
         holder = procfs.port_holder(everywhere.getsockname()[1], "127.0.0.1")
         assert holder is not None
         assert holder[0] == os.getpid()
+
+
+def listed(port: int) -> str:
+    """The kernel's table with one listener that no process has: its own has ended."""
+    return f"header\n 0: 0100007F:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 424242 1\n"
+
+
+def test_a_process_that_is_ending_holds_no_port(tmp_path: Path) -> None:
+    table = tmp_path / "net/tcp"
+    table.parent.mkdir()
+    table.write_text(listed(4000))
+    looks = 0
+
+    class Proc(type(tmp_path)):  # type: ignore[misc]
+        """A /proc in which the socket is gone at the third look."""
+
+        def __truediv__(self, name: str) -> Path:
+            nonlocal looks
+            if name == "net":
+                looks += 1
+                if looks > 4:  # two tables a look
+                    table.write_text("header\n")
+            return Path(tmp_path, name)
+
+    assert procfs.port_holder(4000, proc=Proc(tmp_path)) is None
+    table.write_text(listed(4000))
+    assert procfs.port_holder(4000, proc=tmp_path) == (None, "a program that cannot be looked into from here")

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
 from threading import Thread
 from typing import Any
 
@@ -147,7 +148,7 @@ def test_a_real_server_while_it_generates(server: tuple[str, bool]) -> None:
     client.join()
     said = answers[0].json()["timings"]["predicted_per_second"]
     assert speeds, "a request of 300 tokens is seen at work"
-    assert 0.3 * said < max(speeds) < 2 * said
+    assert 0.3 * said < mean(speeds) < 2 * said, "on the whole: a busy machine stops and hurries from look to look"
     assert watch.look().requests == 0
     assert ("--set metrics=on" in (found.missing or "")) is not metrics
     assert found.acceptance_rate is None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
+from orin_deploy.errors import OrinError
 from orin_deploy.observe.bench.intervals import FEWEST_TURNS, RATE, Interval, interval, pooled, verdict_rate
 from orin_deploy.observe.bench.outputs import Difference, differences
 from orin_deploy.observe.bench.sample import Case, Sample, rejected
@@ -60,8 +61,8 @@ class Comparison:
 
     `best` names the arms of each case that no other surely beats, fastest first; all of them means that there is no
     difference, none that nothing can be told. `means` are over the weighted mix of cases that every arm has.
-    `left_out` says why an arm is missing, `together` whether all servers were up at once, `tokens` how long the
-    answers could be.
+    `left_out` says why an arm is missing, of the error in `errors`; `together` whether all servers were up at once,
+    `tokens` how long the answers could be.
     """
 
     arms: tuple[str, ...]
@@ -76,6 +77,7 @@ class Comparison:
     samples: tuple[Sample, ...]
     rejected: Mapping[int, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, OrinError] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     together: bool = True
     tokens: Mapping[Case, int] = field(default_factory=dict)

@@ -23,12 +23,17 @@ from orin_deploy.parts import engine, service, weights
 
 @dataclass(frozen=True)
 class Field:
-    """The arms that can run, with their specs; `left_out` says why others cannot. `together`: there is room for all
+    """The arms that can run, with their specs; `errors` says why others cannot. `together`: there is room for all
     servers at once."""
 
     specs: Mapping[str, Spec]
     together: bool
-    left_out: Mapping[str, str]
+    errors: Mapping[str, OrinError]
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why arms cannot run, in words."""
+        return {name: reason(error) for name, error in self.errors.items()}
 
     @property
     def base(self) -> Spec:
@@ -62,10 +67,11 @@ def plan_field(
             errors[arm.name] = error
     if not specs:
         raise _no_room(host, now, next(iter(errors.values())))
-    return Field(specs, _fit_together(tuple(specs.values())), {name: _reason(error) for name, error in errors.items()})
+    return Field(specs, _fit_together(tuple(specs.values())), errors)
 
 
-def _reason(error: OrinError) -> str:
+def reason(error: OrinError) -> str:
+    """An error in the words that lists of reasons have."""
     return error.short if isinstance(error, DoesNotFit) else error.message
 
 

@@ -19,7 +19,7 @@ from orin_deploy.observe.bench.arms import Arm
 from orin_deploy.observe.bench.comparison import Comparison, compare, comparisons, rivals, speeds
 from orin_deploy.observe.bench.conditions import conditions
 from orin_deploy.observe.bench.measure import Prompts, ask, take
-from orin_deploy.observe.bench.planning import Field, plan_field
+from orin_deploy.observe.bench.planning import Field, plan_field, reason
 from orin_deploy.observe.bench.sample import Case, Sample, rejected
 from orin_deploy.observe.bench.server import Server, started
 from orin_deploy.observe.bench.watch import Watch, slowed
@@ -50,7 +50,7 @@ def race(
 def measure_running(host: Host, spec: Spec, agenda: Agenda, progress: Progress) -> Comparison:
     """Measure the deployment that runs, as it runs; the one arm has the deployment's name."""
     server = Server(host, spec.name, spec)
-    field = Field({spec.name: spec}, together=True, left_out={})
+    field = Field({spec.name: spec}, together=True, errors={})
     agenda, notes = within_slots(agenda, field.slots)
     with Watch(host) as watch:
         return _Race(host, field, agenda, lambda arm: server, watch, progress, host.monotonic()).run(notes)
@@ -100,7 +100,7 @@ class _Race:
         self.began = began
         self.wanted = wanted
         self.arms = list(field.specs)
-        self.left_out = dict(field.left_out)
+        self.errors = dict(field.errors)
         self.samples: list[Sample] = []
         self.prompts = Prompts(agenda, context_per_slot(field.base) or SHORT_CTX)
         self.tokens: Mapping[Case, int] = {}
@@ -134,7 +134,7 @@ class _Race:
             work(server)
         except OrinError as error:
             self.arms.remove(arm)
-            self.left_out[arm] = error.message
+            self.errors[arm] = error
             if not self.arms:
                 raise
 
@@ -197,7 +197,8 @@ class _Race:
             self.arms,
             self.agenda.shares(),
             self.cpus,
-            left_out=self.left_out,
+            left_out={arm: reason(error) for arm, error in self.errors.items()},
+            errors=self.errors,
             notes=notes,
             together=self.field.together,
             tokens=dict(self.tokens),
