@@ -17,7 +17,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     return {
         "name": plan.spec.name,
         "profile": plan.spec.profile,
-        "changes": not plan.empty,
+        "changes": plan.changes,
+        "proof_due": plan.proof_due,
         "device": {
             "assumed": plan.spec.device.assumed,
             "machine": plan.spec.device.machine,

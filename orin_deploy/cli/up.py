@@ -84,7 +84,7 @@ def up(wish: Request, console: Console) -> None:
             _tell_reboot(reboot, now.name, command, console)
     console.say()
     # The steps are those that were to be done; the engine's help and what was measured decide of the spec on the way.
-    _summary(finished, changed=True, planned=replace(planned, spec=spec), unread=numbers, console=console)
+    _summary(finished, changed=planned.changes, planned=replace(planned, spec=spec), unread=numbers, console=console)
 
 
 def tell_unread(host: Host, name: str, console: Console) -> tuple[int, ...]:

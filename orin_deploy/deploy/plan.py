@@ -29,8 +29,13 @@ class Plan:
     key: Key | None = None
 
     @property
+    def changes(self) -> bool:
+        """Whether the machine is changed; to prove a server anew, as after a boot, changes nothing."""
+        return self.measuring is not None or any(step.actions for step in self.steps)
+
+    @property
     def empty(self) -> bool:
-        return not self.proof_due and self.measuring is None and not any(step.actions for step in self.steps)
+        return not self.proof_due and not self.changes
 
     @property
     def in_order(self) -> tuple[Step, ...]:
