@@ -81,8 +81,10 @@ def _running(host: Host, wish: Request, wanted: Wanted, console: Console) -> tup
 
     name = choose(host, wish.name)
     spec = spec_of(latest(host, name, "done"))
-    if spec is None or service.status(host, name).pid is None:
-        raise OrinError(f"{name} does not run, so there is nothing to measure", "orin-deploy up")
+    if service.status(host, name).pid is None:
+        raise OrinError(f"{name} does not run, so there is nothing to measure", f"orin-deploy up --name {name}")
+    if spec is None:
+        raise OrinError(f"{name} runs, but no record that can be read says as what", f"orin-deploy up --name {name}")
     search = profile_folders(host, wish.profiles_folder)
     agenda = _agenda(search, wanted, 1, _preset(search, spec.weights.reference))
     with _Told(console, f"measure {name}", agenda) as progress:

@@ -66,7 +66,9 @@ class _Watched:
             return None
         self.watch = self.watch or self._watch(self.name)
         if self.watch is None:
-            return Serving(missing="its record cannot be read: orin-deploy up")
+            return Serving(
+                missing=f"no record that can be read says where it answers: orin-deploy up --name {self.name}"
+            )
         serving = self.watch.look()
         if serving.requests is None:
             self.watch = None

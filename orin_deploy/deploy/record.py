@@ -164,26 +164,34 @@ def _load(path: Path) -> dict[str, Any] | None:
 
 def remember_undo(host: Host, name: str, undo: tuple[Action, ...]) -> None:
     """Put a step's undo actions before those already remembered; the same action is kept once."""
-    known = pending_undo(host, name)
+    remembered, known = _remembered(host, name), pending_undo(host, name)
     fresh = tuple(action for action in undo if action not in known)
-    path = deployment_folder(host, name) / "undo.json"
-    if fresh or not path.exists():
+    if fresh or remembered is None:
         document = {"format": FORMAT, "undo": [actions.to_json(action) for action in fresh + known]}
-        host.do(Write(str(path), json.dumps(document, indent=1) + "\n", mode=0o600))
+        host.do(Write(str(_undo_path(host, name)), json.dumps(document, indent=1) + "\n", mode=0o600))
 
 
 def pending_undo(host: Host, name: str) -> tuple[Action, ...]:
     """The actions that take a deployment back, in the order in which to do them; where that list is damaged or lost,
     those that follow from the files it left."""
-    data = _load(deployment_folder(host, name) / "undo.json")
+    remembered = _remembered(host, name)
+    return (*service.leftovers(host, name), *power.leftovers(host, name)) if remembered is None else remembered
+
+
+def _remembered(host: Host, name: str) -> tuple[Action, ...] | None:
+    """The list on disk; None where it is damaged or lost."""
     try:
-        return tuple(actions.from_json(action) for action in (data or {})["undo"])
+        return tuple(actions.from_json(action) for action in (_load(_undo_path(host, name)) or {})["undo"])
     except (KeyError, TypeError, AttributeError):
-        return *service.leftovers(host, name), *power.leftovers(host, name)
+        return None
+
+
+def _undo_path(host: Host, name: str) -> Path:
+    return deployment_folder(host, name) / "undo.json"
 
 
 def forget_undo(host: Host, name: str) -> None:
-    host.do(Remove(str(deployment_folder(host, name) / "undo.json")))
+    host.do(Remove(str(_undo_path(host, name))))
 
 
 def plain(value: Any) -> Any:

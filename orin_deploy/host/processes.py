@@ -150,20 +150,20 @@ def read_state(launch: Path, proc: Path = PROC) -> State | None:
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     sound = all(isinstance(who.pid, int) for who in (supervisor, *children(state)))
-    return None if not sound or supervisors.is_of_another(supervisor.pid, launch, proc) else state
+    # A number that another supervisor has now says nothing of the one that had it.
+    lent = sound and is_alive(supervisor, proc) and supervisors.is_of_another(supervisor.pid, launch, proc)
+    return state if sound and not lent else None
 
 
 def _found(launch: Path, proc: Path) -> tuple[State, ...]:
-    """The supervisors of a launch file by their own words, each with its children: companions, and then the server."""
+    """The supervisors of a launch file by their own words, each with its children: companions, and last the server."""
     states = []
     for supervisor in supervisors.of(launch, proc):
         who = identify(supervisor, proc)
         below = [child for pid in supervisors.children(supervisor, proc) if (child := identify(pid, proc)) is not None]
-        said = _launched(launch)
-        beside = below[: len(said.get("companions", ()))] if said else below[:-1]
-        server = below[len(beside)] if len(below) > len(beside) else None
+        server = below.pop() if below and not supervisors.is_companion(below[-1].pid, proc) else None
         if who is not None:
-            states.append(State(RUNNING if server else BACKING_OFF, who, server, 0, 0, None, tuple(beside)))
+            states.append(State(RUNNING if server else BACKING_OFF, who, server, 0, 0, None, tuple(below)))
     return tuple(states)
 
 
@@ -193,7 +193,8 @@ def running(launch: Path, proc: Path = PROC) -> Running | None:
         return None
     supervised, serving = is_alive(state.supervisor, proc), is_alive(state.server, proc)
     if not supervised and not serving and state.state != FAILED:
-        return None
+        # It may have ended since its state was read: what it last said is on disk by now.
+        return None if read_state(launch, proc) in (None, state) else running(launch, proc)
     server = state.server if serving else None
     return Running(
         state=RUNNING if serving else (FAILED if state.state == FAILED else BACKING_OFF),
@@ -269,15 +270,18 @@ def stop(host: Machine, launch: Path) -> None:
 
 def _stop_timeout_s(launch: Path) -> float:
     try:
-        return float(_launched(launch).get("stop_timeout_s", STOP_TIMEOUT_S))
-    except (ValueError, TypeError):
+        return float(launched(launch.read_text()).get("stop_timeout_s", STOP_TIMEOUT_S))
+    except (OSError, ValueError, TypeError):
         return STOP_TIMEOUT_S
 
 
-def _launched(launch: Path) -> dict[str, Any]:
-    """What a launch file says; empty where it is lost, or damaged beyond what it launches."""
+def launched(text: str) -> dict[str, Any]:
+    """What the text of a launch file says; empty where it is damaged in what is launched, or how."""
     try:
-        said = json.loads(launch.read_text())
-        return said if isinstance(said["argv"], list) and isinstance(said.get("companions", []), list) else {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        said = json.loads(text)
+        commands = [said["argv"], *(companion["argv"] for companion in said.get("companions", ()))]
+        whole = said.keys() >= {"env", "log", "start_timeout_s", "restart_delay_s"}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
+    words = all(isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv) for argv in commands)
+    return said if whole and words else {}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orin_deploy.host import procfs
+from orin_deploy.host.supervisors import COMPANION
 
 _PR_SET_PDEATHSIG = 1
 _MOST_LAST_READS = 16
@@ -83,7 +84,7 @@ class Companion:
         self.child: Child | None = None
 
     def start(self, env: dict[str, str], selector: Selector, write: Writer) -> None:
-        self.child = spawn(self.argv, env, selector, write)
+        self.child = spawn(self.argv, env | {COMPANION: self.name}, selector, write)
 
     def serves(self) -> bool:
         """Whether it listens; told by the kernel, for a connection of ours could be taken for the server's."""

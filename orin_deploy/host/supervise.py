@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import selectors
 import signal
@@ -37,6 +36,7 @@ from orin_deploy.host.processes import (
     end,
     identify,
     in_words,
+    launched,
     read_state,
     state_path,
     without_options,
@@ -244,7 +244,9 @@ def main(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX if leaving else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return ALREADY_SUPERVISED
-    supervisor = Supervisor(path, json.loads(path.read_text()))
+    if not (launch := launched(path.read_text())):
+        raise ValueError("it is no whole launch file")
+    supervisor = Supervisor(path, launch)
     if (ready := _detach()) is not None:
         supervisor.run(ready)
     return 0

@@ -1,7 +1,8 @@
 """Supervisors as the processes themselves tell of them, for when what is on disk is damaged, lost, or of another one.
 
 A supervisor is told by its own words, which name its launch file. They are believed only where that file lies in our
-very folder as that process sees the disk: a container may have the same path and another deployment below it.
+very folder as that process sees the disk: a container may have the same path and another deployment below it. Where
+we may not look through its eyes, as another user, we look through our own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 
 from orin_deploy.host import procfs
 from orin_deploy.host.procfs import PROC
+
+COMPANION = "ORIN_DEPLOY_COMPANION"
+"""The variable by which a process that a supervisor starts beside its server is told from the server."""
 
 _MODULE = "orin_deploy.host.supervise"
 
@@ -46,6 +50,11 @@ def children(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     return tuple(number for _, number in begun)
 
 
+def is_companion(pid: int, proc: Path = PROC) -> bool:
+    """Whether a supervisor's child is one of the companions; another user's is not known as one."""
+    return COMPANION in (procfs.environment(pid, proc) or {})
+
+
 def stat(pid: int, proc: Path = PROC) -> list[str]:
     """The fields of a process's stat from its state on; empty when it is gone."""
     try:
@@ -72,7 +81,7 @@ def _launch(pid: int, proc: Path) -> Path | None:
 
 def _same_place(pid: int, theirs: Path, ours: Path, proc: Path) -> bool:
     """Whether the folder of `theirs`, as the process sees it, is the one of `ours`; of removed ones, their parents."""
-    seen = proc / str(pid) / "root"
+    seen = _root(pid, proc)
     while True:
         theirs, ours, same_name = theirs.parent, ours.parent, theirs.parent.name == ours.parent.name
         status, other = _status(ours), _status(seen / str(theirs).lstrip("/"))
@@ -80,6 +89,18 @@ def _same_place(pid: int, theirs: Path, ours: Path, proc: Path) -> bool:
             return os.path.samestat(status, other)
         if status is not None or other is not None or not same_name or ours == ours.parent:
             return False
+
+
+def _root(pid: int, proc: Path) -> Path:
+    """The disk as a process sees it; as we do where we may not look: another user's is told, for ending it to fail."""
+    root = proc / str(pid) / "root"
+    try:
+        root.stat()
+    except PermissionError:
+        return Path("/")
+    except OSError:  # it ended meanwhile
+        pass
+    return root
 
 
 def _status(path: Path) -> os.stat_result | None:

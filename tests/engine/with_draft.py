@@ -86,7 +86,7 @@ def _after_killing(host: Host, spec: Spec, which: str) -> dict[str, Any]:
     before = service.status(host, spec.name)
     victim = getattr(before, which)
     os.kill(victim, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while (now := service.status(host, spec.name)).pid in (None, before.pid) or now.draft in (None, before.draft):
         assert time.monotonic() < deadline, f"killing {which}: {before} then {now}"
         time.sleep(0.1)

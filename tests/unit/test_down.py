@@ -169,6 +169,18 @@ def test_a_lost_undo_file_is_written_anew_with_what_was_done_before(host: Host, 
     assert [type(action) for action in pending_undo(host, "a")] == [Remove, Stop, Remove]
 
 
+@pytest.mark.parametrize("text", ["", '{"undo": 5}', None])
+def test_a_lost_undo_file_is_written_anew_although_it_tells_no_more_than_the_files_do(
+    host: Host, text: str | None
+) -> None:
+    deploy(host, "a", "e1", "m1.gguf")
+    before, undo = pending_undo(host, "a"), host.data / "deployments/a/undo.json"
+    undo.unlink() if text is None else undo.write_text(text)
+    remember_undo(host, "a", before)
+    (host.data / "deployments/a/launch.json").unlink()  # what is known without the list goes with it
+    assert pending_undo(host, "a") == before != ()
+
+
 class Stubborn(Host):
     """A host on which one path cannot be removed."""
 

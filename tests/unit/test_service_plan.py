@@ -128,6 +128,8 @@ def test_failed_and_backing_off_are_told_apart() -> None:
     state = replace(as_planned(spec()), server=None)
     failed = replace(state, status=service.Status(FAILED, failures=5, exit="exit code 1"))
     assert step(spec(), failed).why == "given up after 5 failed starts (exit code 1)"
+    first = replace(state, status=service.Status(BACKING_OFF))
+    assert step(spec(), first).why == "its server does not run yet"
     waiting = replace(state, status=service.Status(BACKING_OFF, failures=1, exit="signal 9 (SIGKILL)"))
     assert step(spec(), waiting).why == "backing off after signal 9 (SIGKILL)"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,12 +19,13 @@ from orin_deploy.deploy.down import choose, down
 from orin_deploy.deploy.record import deployments, known
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, processes, procfs, supervisors
-from orin_deploy.host.processes import BACKING_OFF, RUNNING
+from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
 from orin_deploy.parts import service
 from tests.specs import free_port, make_spec
+from tests.unprivileged import NOBODY, common_folder, unprivileged
 
 Launch = Callable[..., Path]
-LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(60)"
+LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(3600)"
 
 WHO = {"pid": 4000000, "ticks": 1, "boot": "x"}
 DAMAGED = {
@@ -49,27 +51,39 @@ def host(tmp_path: Path) -> Host:
 
 @pytest.fixture
 def launch(host: Host) -> Iterator[Launch]:
-    """Starts a deployment's server, a small program; what is left of it at the end is ended by its words."""
+    """Starts a deployment's server, a small program; at the end each supervisor is killed, its server with it."""
+    ran = []
 
     def start(name: str = "a", argv: list[str] | None = None, **changes: Any) -> Path:
         folder = host.data / "deployments" / name
         folder.mkdir(parents=True, exist_ok=True)
         document = {
-            "argv": argv or ["sleep", "60"],
+            "argv": argv or ["sleep", "3600"],
             "env": {},
             "log": str(folder / "server.log"),
-            "start_timeout_s": 60,
+            "start_timeout_s": 3600,
             "restart_delay_s": 0.05,
             "stop_timeout_s": 2,
             **changes,
         }
-        (folder / "launch.json").write_text(json.dumps(document))
-        processes.start(host, folder / "launch.json")
-        return folder / "launch.json"
+        path = folder / "launch.json"
+        path.write_text(json.dumps(document))
+        processes.start(host, path)
+        ran.append(processes.Identity(**json.loads(processes.state_path(path).read_text())["supervisor"]))
+        return path
 
     yield start
-    for name in supervisors.names(host.data / "deployments"):
-        processes.stop(host, host.data / "deployments" / name / "launch.json")
+    for supervisor in filter(processes.is_alive, ran):
+        os.kill(supervisor.pid, signal.SIGKILL)
+
+
+def until(check: Callable[[], Any], seconds: float = 300) -> Any:
+    """The first true value of `check`."""
+    deadline = time.monotonic() + seconds
+    while not (value := check()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+    return value
 
 
 def pids(path: Path) -> tuple[int, int]:
@@ -89,13 +103,14 @@ def alive(*numbers: int) -> list[int]:
 def test_a_server_whose_state_is_damaged_is_told_left_alone_and_ended(
     host: Host, launch: Launch, text: str | None
 ) -> None:
+    began = time.time()
     path = launch()
     both = pids(path)
     damage(processes.state_path(path), text)
     found = processes.running(path)
     assert found is not None
     assert (found.state, found.supervisor, found.server, found.companions) == (RUNNING, *both, ())
-    assert abs((found.since or 0) - time.time()) < 60
+    assert began - 1 < (found.since or 0) < time.time() + 1
     processes.start(host, path)
     assert pids(path) == both, "it is supervised already"
     processes.stop(host, path)
@@ -121,6 +136,20 @@ def test_a_server_of_which_nothing_is_left_on_disk_is_found_and_ended(
     assert (deployments(host), path.exists()) == ((), False)
 
 
+def test_a_server_without_a_record_is_not_said_not_to_run(host: Host, launch: Launch) -> None:
+    launch()
+    shutil.rmtree(host.data / "deployments")
+    environ = {**os.environ, "ORIN_DEPLOY_HOME": str(host.data)}
+    for words in ["bench"], ["top", "--once"]:
+        done = subprocess.run(
+            [sys.executable, "-m", "orin_deploy", *words], env=environ, capture_output=True, text=True, timeout=300
+        )
+        said = done.stdout + done.stderr
+        assert "no record that can be read says" in said
+        assert "orin-deploy up --name a" in said
+        assert "does not run" not in said
+
+
 def test_not_even_the_folder_need_be_left(host: Host, launch: Launch) -> None:
     path = launch()
     both = pids(path)
@@ -143,10 +172,8 @@ def test_one_started_beside_it_after_its_folder_was_removed_is_ended_with_it(hos
 
 
 def test_a_server_between_two_starts_is_backing_off(host: Host, launch: Launch) -> None:
-    path = launch(argv=["false"], restart_delay_s=30)
-    deadline = time.monotonic() + 10
-    while (now := processes.running(path)) is None or now.state != BACKING_OFF:
-        assert time.monotonic() < deadline
+    path = launch(argv=["false"], restart_delay_s=3600)
+    now = until(lambda: (now := processes.running(path)) and now.state == BACKING_OFF and now)
     processes.state_path(path).write_text("{")
     found = processes.running(path)
     assert found is not None
@@ -174,6 +201,30 @@ def test_the_draft_process_is_told_from_the_server(host: Host, launch: Launch, l
     assert alive(before.server or 0, *before.companions) == []
 
 
+@pytest.mark.parametrize("launch_too", [False, True], ids=["state", "state and launch file"])
+def test_a_draft_process_is_not_taken_for_the_server_that_waits_for_it(
+    host: Host, launch: Launch, launch_too: bool
+) -> None:
+    """The server died; its draft's process still ends, and takes its time."""
+    port = free_port()
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + LISTEN
+    draft = {"name": "the draft process", "argv": [sys.executable, "-c", deaf, str(port)], "port": port}
+    path = launch(companions=[draft], stop_timeout_s=3600)
+    supervisor, server = pids(path)
+    os.kill(server, signal.SIGKILL)
+    until(lambda: (now := processes.running(path)) and now.state == BACKING_OFF and now.exit)
+    processes.state_path(path).unlink()
+    if launch_too:
+        path.write_text("")
+    found = processes.running(path)
+    assert found is not None
+    assert (found.state, found.supervisor, found.server) == (BACKING_OFF, supervisor, None)
+    assert len(found.companions) == 1
+    spec = make_spec(host.data, Path("/engine"), Path("/model.gguf"), port, name="a")
+    (step,) = service.plan(spec, service.inspect(host, spec))
+    assert "its server does not run yet" in step.why, "it is not known to have ended"
+
+
 def test_the_state_of_another_deployment_is_nobody_elses(host: Host, launch: Launch) -> None:
     mine, other = launch("a"), launch("b")
     both = pids(mine)
@@ -184,8 +235,19 @@ def test_the_state_of_another_deployment_is_nobody_elses(host: Host, launch: Lau
     assert len(alive(*pids(other))) == 2
     shutil.copy(processes.state_path(other), processes.state_path(mine))
     assert processes.running(mine) is None
-    processes.start(host, mine)  # it ends what a killed supervisor left, which is what its state tells
+    launch("a")  # it ends what a killed supervisor left, which is what its state tells
     assert len(alive(*pids(other))) == 2
+
+
+def test_a_state_whose_process_number_another_supervisor_has_now_still_tells(host: Host, launch: Launch) -> None:
+    other, _ = pids(launch("b"))
+    mine = host.data / "deployments/a/launch.json"
+    mine.parent.mkdir()
+    then = processes.Identity(other, 1, "an earlier boot")
+    processes.write_state(mine, processes.State(FAILED, then, None, 5, 5, "exit code 1"))
+    found = processes.running(mine)
+    assert found is not None
+    assert (found.state, found.supervisor, found.exit) == (FAILED, None, "exit code 1")
 
 
 def test_a_folder_that_was_renamed_while_it_runs_still_tells(host: Host, launch: Launch) -> None:
@@ -202,7 +264,7 @@ def test_a_process_that_only_names_the_launch_file_is_left_alone(host: Host, tmp
     path = tmp_path / "deployments/a/launch.json"
     path.parent.mkdir(parents=True)
     words = supervisors.command(path)
-    script = "import time; print(flush=True); time.sleep(60)"
+    script = "import time; print(flush=True); time.sleep(3600)"
     argv = [sys.executable, "-c", script, *words[1:]] if way == "as a word" else ["tail", "-f", str(path)]
     path.write_text("\n")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as stranger:
@@ -245,6 +307,59 @@ def test_the_same_path_in_a_container_is_another_deployment(tmp_path: Path) -> N
     assert supervisors.of(path.parents[1] / "b/launch.json", tmp_path / "proc") == ()
 
 
+def test_where_a_process_may_not_be_looked_into_its_words_are_taken_as_we_see_them() -> None:
+    with common_folder() as folder:
+        path, proc, closed = folder / "data/deployments/a/launch.json", folder / "proc", folder / "closed"
+        (closed / "root").mkdir(parents=True)
+        path.parent.mkdir(parents=True)
+        (path.parents[1] / "b").mkdir()
+        seen(proc, 10, supervisors.command(path), closed / "root")
+        closed.chmod(0)
+        with unprivileged():
+            assert supervisors.of(path, proc) == (10,)
+            assert supervisors.names(path.parents[1], proc) == {"a"}
+            assert not supervisors.is_of_another(10, path, proc)
+            assert supervisors.is_of_another(10, path.parents[1] / "b/launch.json", proc)
+
+
+STOP = """
+import os, sys
+from pathlib import Path
+from orin_deploy.errors import OrinError
+from orin_deploy.host import Host, processes
+host, path = Host(environ={"ORIN_DEPLOY_HOME": sys.argv[1]}), Path(sys.argv[2])
+os.setgroups([]), os.setgid(int(sys.argv[3])), os.setuid(int(sys.argv[3]))
+print(processes.running(path).server)
+try:
+    processes.stop(host, path)
+except OrinError as error:
+    print(error.message)
+"""
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+@pytest.mark.parametrize("stateless", [False, True])
+def test_another_users_server_is_told_and_is_not_said_to_have_ended(stateless: bool) -> None:
+    with common_folder() as folder:
+        host = Host(environ={**os.environ, "ORIN_DEPLOY_HOME": str(folder)})
+        path = folder / "deployments/a/launch.json"
+        path.parent.mkdir(parents=True)
+        launched = {"argv": ["sleep", "3600"], "env": {}, "log": str(folder / "log")}
+        path.write_text(json.dumps({**launched, "start_timeout_s": 60, "restart_delay_s": 1}))
+        processes.start(host, path)
+        both = pids(path)
+        if stateless:
+            processes.state_path(path).unlink()
+        try:
+            words = [sys.executable, "-c", STOP, str(folder), str(path), str(NOBODY)]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+            assert done.stdout.splitlines() == [str(both[1]), f"the server of {path} belongs to another user"]
+            assert alive(*both) == [*both]
+        finally:
+            os.kill(both[0], signal.SIGKILL)
+
+
 def test_two_names_of_one_folder_are_one_deployment(host: Host, launch: Launch, tmp_path: Path) -> None:
     path = launch()
     both = pids(path)
@@ -259,18 +374,11 @@ def serving(port: int) -> list[str]:
     return [sys.executable, "-c", LISTEN, str(port)]
 
 
-def until_taken(port: int) -> None:
-    deadline = time.monotonic() + 10
-    while procfs.port_holder(port) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_who_has_the_port_is_told_by_what_runs(host: Host, launch: Launch) -> None:
     """Of this deployment it is to be ended, of another one of ours it has a name, of others it is left alone."""
     port = free_port()
     path = launch("test", serving(port))
-    until_taken(port)
+    until(lambda: procfs.port_holder(port))
     first = pids(path)
     shutil.rmtree(path.parent)
     second = pids(launch("test"))  # runs beside it, without the port
@@ -280,7 +388,7 @@ def test_who_has_the_port_is_told_by_what_runs(host: Host, launch: Launch) -> No
     host.do(step.actions[0])
     assert alive(*first, *second) == []
     path = launch("other", serving(port))
-    until_taken(port)
+    until(lambda: procfs.port_holder(port))
     shutil.rmtree(path.parent)
     with pytest.raises(OrinError, match=f"port {port} is taken by the deployment other") as raised:
         service.plan(spec, service.inspect(host, spec))

@@ -6,6 +6,7 @@ from orin_deploy.parts.service.running import (
     Status,
     auth_headers,
     held_bytes,
+    kept,
     running_pid,
     slots,
     status,
@@ -14,7 +15,7 @@ from orin_deploy.parts.service.snapshot import Before, halt, leftovers, restore,
 from orin_deploy.parts.service.state import NAME, Endpoint, ServiceState, inspect
 from orin_deploy.parts.service.steps import drift, plan
 from orin_deploy.parts.service.unit import launch_text
-from orin_deploy.parts.service.where import kept, where
+from orin_deploy.parts.service.where import where
 
 __all__ = [
     "GREEDY",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orin_deploy.host import Host, processes, procfs
+from orin_deploy.host import Host, processes, procfs, supervisors
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
+from orin_deploy.intent import deployment
 from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import serverlog
 from orin_deploy.parts.service.log import log_lines
-from orin_deploy.parts.service.unit import DRAFT
+from orin_deploy.parts.service.unit import DRAFT, environment
 from orin_deploy.parts.service.where import Where, manager, where
 
 
@@ -44,6 +46,19 @@ def status(host: Host, name: str) -> Status:
         case "systemd":
             return _unit_status(host, place)
     return Status()
+
+
+def kept(host: Host) -> frozenset[str]:
+    """The deployments that systemd or a supervisor keeps, by their names; also those of which no other file is left."""
+    folder = glob.escape(str(Path(where(host, "").unit_file).parent))
+    named = ((path, deployment.of_unit(path)) for path in host.glob(f"{folder}/{deployment.UNITS}"))
+    ours = {name for path, name in named if name and _is_ours(host.read_text(path) or "", where(host, name))}
+    return supervisors.names(deployment.folders(host.data), host.path("/proc")) | ours
+
+
+def _is_ours(unit: str, place: Where) -> bool:
+    """Whether a unit serves out of our data folder: the system has those of every data folder."""
+    return environment("XDG_CONFIG_HOME", place.config) in unit.split("\n")
 
 
 def running_pid(host: Host, spec: Spec) -> int | None:

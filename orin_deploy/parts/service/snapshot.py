@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from orin_deploy.actions import Action, Run, Start, Stop, Write
-from orin_deploy.host import Host
+from orin_deploy.host import Host, processes
 from orin_deploy.intent.spec import Spec
-from orin_deploy.parts.service.state import inspect
-from orin_deploy.parts.service.steps import draft_unit, pattern, start_unit, teardown, wanted_text
+from orin_deploy.parts.service.state import ServiceState, inspect
+from orin_deploy.parts.service.steps import draft_unit, pattern, start_unit, teardown, wanted_draft_text, wanted_text
 from orin_deploy.parts.service.unit import argv
 from orin_deploy.parts.service.where import Where, manager, where
 
@@ -27,27 +26,31 @@ class Before:
 def snapshot(host: Host, spec: Spec, proved: Spec | None = None) -> Before | None:
     """The deployment's service as it runs now, or None when none does.
 
-    Where its launch file or unit is damaged or lost, it is written anew from `proved`, the spec that was proved last,
-    if that is what runs.
+    Where its launch file or a unit of it is damaged or lost, all are written anew from `proved`, the spec that was
+    proved last, if that is what runs.
     """
     state = inspect(host, spec)
     if state.server is None or state.manager is None:
         return None
-    if state.text is not None and _launches(state.text, state.manager):
-        return Before(state.where, state.manager, state.text, state.draft_text)
+    if _is_whole(state):
+        return Before(state.where, state.manager, state.text or "", state.draft_text)
     if proved is None or proved.service.manager != state.manager or state.server.argv != argv(proved):
         return None
-    return Before(state.where, state.manager, wanted_text(proved, state), state.draft_text)
+    return Before(state.where, state.manager, wanted_text(proved, state), wanted_draft_text(proved, state))
 
 
-def _launches(text: str, manager: str) -> bool:
-    """Whether the text of a launch file or unit still is one."""
-    if manager == "systemd":
-        return "\nExecStart=" in text
-    try:
-        return bool(json.loads(text)["argv"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return False
+def _is_whole(state: ServiceState) -> bool:
+    """Whether the launch file, or the unit and the draft's own where it is bound to one, still start what runs."""
+    text = state.text or ""
+    if state.manager == "process":
+        return bool(processes.launched(text))
+    draft = state.draft_text or ""
+    return _is_unit(text, "WantedBy") and (state.where.draft_unit not in text or _is_unit(draft, "NoNewPrivileges"))
+
+
+def _is_unit(text: str, last: str) -> bool:
+    """Whether a unit goes from its command to the setting that comes last in it, and its last line is whole."""
+    return "\nExecStart=" in text and f"\n{last}=" in text and text.endswith("\n")
 
 
 def restore(spec: Spec, before: Before) -> tuple[Action, ...]:

@@ -54,7 +54,7 @@ def wanted_text(spec: Spec, state: ServiceState) -> str:
     return launch_text(spec, state.where, taskset)
 
 
-def _wanted_draft_text(spec: Spec, state: ServiceState) -> str | None:
+def wanted_draft_text(spec: Spec, state: ServiceState) -> str | None:
     """The unit of the draft's own process that shall be; a launch file holds both."""
     if spec.service.manager != "systemd":
         return None
@@ -111,7 +111,7 @@ def _actions(spec: Spec, state: ServiceState, text: str) -> tuple[Action, ...]:
         if state.text != text:
             actions.append(Write(where.launch, text))
         return (*actions, Start(spec.name, where.launch))
-    if state.draft_text != (draft_text := _wanted_draft_text(spec, state)):
+    if state.draft_text != (draft_text := wanted_draft_text(spec, state)):
         actions += draft_unit(where, draft_text, there=True)
     if state.text != text:
         actions.append(Write(where.unit_file, text))
@@ -129,13 +129,13 @@ def _reasons(spec: Spec, state: ServiceState, text: str) -> Iterator[str]:
     if status.state == FAILED:
         yield f"given up after {status.failures} failed starts ({status.exit})"
     elif status.state == BACKING_OFF:
-        yield f"backing off after {status.exit}"
+        yield f"backing off after {status.exit}" if status.exit else "its server does not run yet"
     elif state.server is None:
         yield "not running"
     else:
         found = tuple(drift(spec, state))
         yield from found
-        if not found and (state.text != text or state.draft_text != _wanted_draft_text(spec, state)):
+        if not found and (state.text != text or state.draft_text != wanted_draft_text(spec, state)):
             yield "the way it is launched changed"
 
 

@@ -86,7 +86,7 @@ def unit_text(spec: Spec, where: Where, taskset: str, groups: tuple[str, ...]) -
         # Not on-failure: llama-server exits with 0 on any SIGTERM, also on one from an out-of-memory daemon.
         "Restart=always",
         f"RestartSec={service.restart_delay_s}",
-        *(f"Environment={quote(f'{name}={value}')}" for name, value in env.items()),
+        *(environment(name, value) for name, value in env.items()),
         "NoNewPrivileges=yes",
         *(["LimitMEMLOCK=infinity"] if _locks_memory(spec) else []),
         *([*_own_user(spec, reads, groups), *_credential(spec)] if system and service.user is not None else []),
@@ -125,11 +125,16 @@ def draft_unit_text(spec: Spec, where: Where, taskset: str, groups: tuple[str, .
         "TimeoutStopSec=20",
         "Restart=always",
         f"RestartSec={service.restart_delay_s}",
-        *(f"Environment={quote(f'{name}={value}')}" for name, value in env.items()),
-        "NoNewPrivileges=yes",
+        *(environment(name, value) for name, value in env.items()),
         *(_own_user(spec, (_engine(spec),), groups) if where.of_system and service.user is not None else []),
+        "NoNewPrivileges=yes",  # last: by it a unit is known to be whole
     ]
     return "\n".join(lines) + "\n"
+
+
+def environment(name: str, value: str) -> str:
+    """The line of a unit that sets a variable."""
+    return f"Environment={quote(f'{name}={value}')}"
 
 
 def command_line(words: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from orin_deploy.host import Host, processes, supervisors
+from orin_deploy.host import Host, processes
 from orin_deploy.intent import deployment
 
 
@@ -64,11 +64,3 @@ def manager(host: Host, place: Where) -> str | None:
     if host.exists(place.unit_file) or host.link_target(place.enabled) is not None:
         return "systemd"
     return None if processes.running(Path(place.launch), host.path("/proc")) is None else "process"
-
-
-def kept(host: Host) -> frozenset[str]:
-    """The deployments that systemd or a supervisor keeps, by their names; also those of which no other file is left."""
-    folder = host.path(where(host, "").unit_file).parent
-    named = ((path, deployment.of_unit(str(path))) for path in folder.glob(deployment.UNITS))
-    ours = {name for path, name in named if name and where(host, name).config in (host.read(path) or "")}
-    return supervisors.names(deployment.folders(host.data), host.path("/proc")) | ours
