@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-from tests.lab import build, engine, report, run, where
+from tests.lab import build, report, run, where
 from tests.lab.commands import LabError
 from tests.lab.machine import Board
+from tests.lab.snapshots import Snapshots
 
 BOARDS = ("agx32", "agx64", "nx8", "nano8")
 
 
-def main() -> int:
-    options = _options()
+def main(words: list[str] | None = None) -> int:
+    options = _options(words)
     try:
         return _do(options)
     except LabError as error:
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("stopped; scripts/lab down BOARD ends a board that still runs", file=sys.stderr)
+        return 130
 
 
-def _options() -> argparse.Namespace:
+def _options(words: list[str] | None) -> argparse.Namespace:
     not_shown = "\n".join(f"  - {each}" for each in report.NOT_SHOWN)
     parser = argparse.ArgumentParser(
         "scripts/lab", description=__doc__, epilog=f"what the lab does not show:\n{not_shown}",
@@ -39,7 +43,9 @@ def _options() -> argparse.Namespace:
         one = verbs.add_parser(verb, help=told)
         one.add_argument("board", choices=BOARDS, nargs="?" if verb == "test" else None, default="agx32")
         if verb == "up":
-            one.add_argument("--keep", action="store_true", help="go on with the disk as it was left")
+            how = one.add_mutually_exclusive_group()
+            how.add_argument("--keep", action="store_true", help="go on with the disk as it was left")
+            how.add_argument("--installed", action="store_true", help="with the product installed, from its snapshot")
         if verb == "down":
             one.add_argument("--cut", action="store_true", help="cut its power instead")
         if verb == "run":
@@ -47,41 +53,43 @@ def _options() -> argparse.Namespace:
         if verb == "test":
             one.add_argument("check", nargs="*", help=f"only these, of {', '.join(run.NAMES)}")
             one.add_argument("--again", action="store_true", help="install the product anew")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def _do(options: argparse.Namespace) -> int:
     if options.verb == "build":
-        taken = build.build(options.again) | engine.build()
-        build.share(engine.archive(), engine.model())
+        taken = _prepare(options.again)
         print("".join(f"{seconds:8.1f} s  {name}\n" for name, seconds in taken.items()), end="")
         print(f"the lab is in {where.home()}")
         return 0
     board = Board(options.board)
     if options.verb == "up":
         _prepare()
-        print(f"{board.name} answers {board.up(fresh=not options.keep):.0f} s after its start")
+        if options.installed:
+            print(f"{board.name} with the product on it: {Snapshots(board).install(again=False)}")
+        else:
+            print(f"{board.name} answers {board.up(fresh=not options.keep):.0f} s after its start")
     elif options.verb == "down":
-        board.cut() if options.cut else board.down()
+        for each in (board, Board(options.board, twin=True)):
+            each.cut() if options.cut else each.down()
     elif options.verb == "ssh":
         os.execvp("ssh", board.shell(tty=True))
     elif options.verb == "run":
         return subprocess.run(board.shell(*options.command)).returncode
     else:
-        built = _prepare()
         if unknown := set(options.check) - set(run.NAMES):
             raise LabError(f"there is no check {', '.join(sorted(unknown))}", f"there are {', '.join(run.NAMES)}")
-        return run.test(options.board, options.check, built, options.again)
+        return run.test(options.board, options.check, _prepare(), options.again)
     return 0
 
 
-def _prepare() -> dict[str, float]:
-    """What a board begins from, made where it is missing; what it is given, anew."""
-    taken = build.build() | engine.build()
-    build.share(engine.archive(), engine.model())
-    return taken
+def _prepare(again: bool = False) -> dict[str, float]:
+    """Make what is missing, one call at a time: boards can be started side by side."""
+    where.home().mkdir(parents=True, exist_ok=True)
+    with (where.home() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build.build(again)
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     sys.exit(main())

@@ -4,52 +4,77 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from orin_deploy.facts.cpu import parse_list
 from tests.lab import product
-from tests.lab.machine import Board
+from tests.lab.machine import L4T, Board
 from tests.lab.product import NAME, call, expect, must
-from tests.virtual.boards_table import BOARDS
+from tests.lab.snapshots import Snapshots
 
 Seen = dict[str, Any]
 SERVER, DRAFT = f"orin-deploy-{NAME}.service", f"orin-deploy-{NAME}@draft.service"
 
-# A model of one layer: what it says is nonsense, and quick. The real one is served once.
-TINY = f"--profile {NAME} --no-power --model /opt/tiny.gguf"
+# Without `--draft none` an `up` measures for minutes which speculation is best; power cuts and `auto` have that.
+TINY = f"--profile {NAME} --no-power --draft none --model {product.TINY}"
 REAL = (
-    f"--profile {NAME} --no-power --draft /opt/tiny.gguf --set placement.draft=process "
+    f"--profile {NAME} --no-power --draft {product.TINY} --set placement.draft=process "
     "--set placement.draft_cpus=4 --set spec_draft_n_max=1"
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Lab:
-    """A board under test, and what earlier checks leave for later ones."""
+    """A board under test, and where it can begin."""
 
-    board: Board
-    boots: list[float] = field(default_factory=list)
+    snapshots: Snapshots
+
+    @property
+    def board(self) -> Board:
+        return self.snapshots.board
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        return BOARDS[self.board.name].cpus
+        return self.board.table.cpus
 
-    def boot(self, **how: Any) -> None:
-        self.boots.append(self.board.up(**how))
+    def reboot(self, command: str) -> None:
+        """Let the board reboot itself, and wait until it is back."""
+        boot, began = self.board.boot_id(), time.monotonic()
+        self.board.ssh(command, check=False, timeout=3600)
+        self.board.await_shell(other_boot=boot)
+        self.snapshots.boots.append(time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check: what it does, and the snapshot from which it begins."""
+
+    work: Callable[[Lab], Seen]
+    begins: str = "installed"
 
 
 def facts(lab: Lab) -> Seen:
-    """Board, clusters and L4T are read from the running machine."""
-    board, told = BOARDS[lab.board.name], must(lab.board, "facts")
+    """Board, clusters, memory and L4T are read from the running machine."""
+    board = lab.board.table
+    # A mode may leave cores off, as an AGX Orin's 30 W does: of those a kernel tells no cluster.
+    online = parse_list(product.online(lab.board))
+    if off := set(board.cpus) - set(online):
+        seen = [tuple(cpu for cpu in cluster if cpu in online) for cluster in board.clusters]
+        found = [tuple(cluster["cpus"]) for cluster in must(lab.board, "facts")["cpu"]["clusters"]]
+        expect(found == [cluster for cluster in seen if cluster], f"the clusters are {found} with {off} off")
+        lab.board.ssh("; ".join(f"echo 1 > /sys/devices/system/cpu/cpu{cpu}/online" for cpu in off))
+    told = must(lab.board, "facts")
     cpu, jetson = told["cpu"], told["jetson"]
     clusters = [tuple(cluster["cpus"]) for cluster in cpu["clusters"]]
     expect(jetson["module"] == board.module, f"the module is {jetson['module']}")
     expect(clusters == list(board.clusters), f"the clusters are {clusters}")
     expect(cpu["clusters_from"] == "cluster_id", f"the clusters are from {cpu['clusters_from']}")
-    expect(jetson["l4t"] == "36.4.3", f"L4T is {jetson['l4t']}")
+    expect(jetson["l4t"] == L4T, f"L4T is {jetson['l4t']}")
     expect({"asimddp", "asimdhp"} <= set(cpu["features"]) and "i8mm" not in cpu["features"], f"{cpu['features']}")
-    return {"module": jetson["module"], "clusters": clusters, "L4T": jetson["l4t"], "memory": told["memory"]["total"]}
+    total, wanted = told["memory"]["total"], board.total_kib[int(L4T.split(".")[0])] * 1024
+    expect(abs(total - wanted) < 0.01 * wanted, f"the memory is {total}, the board's {wanted}")
+    return {"module": jetson["module"], "clusters": clusters, "L4T": jetson["l4t"], "memory": total}
 
 
 def serve(lab: Lab) -> Seen:
@@ -61,8 +86,8 @@ def serve(lab: Lab) -> Seen:
     seen |= _placed(lab, SERVER, placement["target"]["cpus"]) | _placed(lab, DRAFT, placement["draft"]["cpus"])
     measured = done.get("measurement") or {}
     seen["tokens_per_s"] = measured.get("generated_per_s")
-    again = must(lab.board, f"up {REAL}")
-    expect(not again["changed"], "a second `up` found something to do")
+    product.expect_nothing_to_do(lab.board, f"up {REAL}")
+    lab.snapshots.keep("served")
     return seen
 
 
@@ -112,8 +137,12 @@ def telemetry(lab: Lab) -> Seen:
 
 def bench(lab: Lab) -> Seen:
     """`bench` measures what runs, within the seconds it is given."""
+    must(lab.board, f"up {TINY}")
     told = must(lab.board, "bench --workload chat --seconds 60")
-    return {"keys": sorted(told)}
+    expect(told["seconds"] < 120, f"it took {told['seconds']} s")  # an answer that is under way is waited for
+    arm = told["cases"][0]["arms"][NAME]
+    expect(arm["turns"] and arm["speed"]["value"] > 0, f"it measured {arm}")
+    return {"seconds": told["seconds"], "turns": arm["turns"], "tokens per second": arm["speed"]}
 
 
 def cores(lab: Lab) -> Seen:
@@ -131,38 +160,31 @@ def cores(lab: Lab) -> Seen:
 
 def reboot(lab: Lab) -> Seen:
     """A mode that needs a reboot: exit code 3, with --reboot it reboots, the same command goes on; units start."""
-    words = f"up --profile {NAME} --model /opt/tiny.gguf --set power.mode=15W"
+    words = f"up --profile {NAME} --draft none --model {product.TINY} --set power.mode=15W"
     before = product.mode(lab.board)
     refused = call(lab.board, words)
     expect(refused.code == 3, f"exit code {refused.code}, wanted 3: {refused.error}")
     expect(product.mode(lab.board) == before, "the mode was changed although a reboot was refused")
-    boot = lab.board.boot_id()
-    began = time.monotonic()
-    call(lab.board, f"{words} --reboot")
-    lab.board.await_shell(other_boot=boot)
-    lab.boots.append(time.monotonic() - began)
+    lab.reboot(f"{product.PROGRAM} {words} --reboot --json")
     expect(product.mode(lab.board) == "MODE_15W", f"the mode is {product.mode(lab.board)}")
     done = must(lab.board, words)
     cpus = done["plan"]["spec"]["placement"]["target"]["cpus"]
     expect(product.online(lab.board) == "0-3", f"CPUs {product.online(lab.board)} are online")
     seen = _placed(lab, SERVER, cpus) | {"mode": f"{before} to MODE_15W", "refused": refused.error}
-    boot, began = lab.board.boot_id(), time.monotonic()
-    lab.board.ssh("systemctl reboot", check=False, timeout=60)
-    lab.board.await_shell(other_boot=boot)
-    lab.boots.append(time.monotonic() - began)
+    lab.reboot("systemctl reboot")
     product.await_answer(lab.board)
     clocks = lab.board.ssh("cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_{min,max}_freq").stdout.split()
     expect(len(set(clocks)) == 1, f"the clocks are not pinned after a boot: {clocks}")
     return seen | {"after another boot": f"serves, clocks pinned at {clocks[0]} kHz"}
 
 
-CHECKS: dict[str, Callable[[Lab], Seen]] = {
-    "facts": facts,
-    "serve": serve,
-    "library": library,
-    "killed": killed,
-    "telemetry": telemetry,
-    "bench": bench,
-    "cores": cores,
-    "reboot": reboot,
+CHECKS: dict[str, Check] = {
+    "facts": Check(facts),
+    "serve": Check(serve),
+    "library": Check(library, "served"),
+    "killed": Check(killed, "served"),
+    "telemetry": Check(telemetry, "served"),
+    "bench": Check(bench),
+    "cores": Check(cores),
+    "reboot": Check(reboot),
 }

@@ -38,6 +38,15 @@ def require_tools() -> None:
         raise LabError("the lab needs programs that are not here", f"sudo apt-get install {' '.join(missing)}")
 
 
+def require_room(folder: Path, gib: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < gib * 2**30:
+        raise LabError(
+            f"{folder} has {free / 2**30:.1f} GiB free, and {gib} GiB may be needed",
+            "make room there, or name another folder: ORIN_LAB_HOME=/somewhere scripts/lab …",
+        )
+
+
 def sh(argv: Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """A command's standard output; raises LabError with the end of what it said."""
     words = [str(word) for word in argv]

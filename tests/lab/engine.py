@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import time
 from pathlib import Path
 
 from tests.lab import where
@@ -23,24 +21,18 @@ def model() -> Path:
     return where.home() / "model.gguf"
 
 
-def build() -> dict[str, float]:
-    """Build what is missing; the seconds that each part took. All Orin boards of the lab have the same cores."""
-    taken: dict[str, float] = {}
+def build() -> None:
+    """Build it unless it is there. All Orin boards of the lab have the same cores."""
     environ = os.environ | {"ORIN_DEPLOY_HOME": str(where.home() / "product"), "PYTHONPATH": str(where.REPO)}
     words = ("build", "--profile", "agx32", "--set", f"build.toolchain={TRIPLET}", "--set", "build.cuda=off",
              "--output", archive(), "--json")  # fmt: skip
-    began = time.monotonic()
-    print("lab: engine …", file=sys.stderr, flush=True)
-    said = json.loads(sh(("nice", "-n", "10", sys.executable, "-m", "orin_deploy", *words), env=environ))
-    taken["engine, built anew" if said["changed"] else "engine, as it was"] = round(time.monotonic() - began, 1)
-    if not model().exists():
-        began = time.monotonic()
-        _fetch()
-        taken["model"] = round(time.monotonic() - began, 1)
-    return taken
+    sh(("nice", "-n", "10", sys.executable, "-m", "orin_deploy", *words), env=environ)
 
 
-def _fetch() -> None:
+def fetch() -> None:
+    """The model's file, from the product's own catalogue."""
+    if model().exists():
+        return
     from orin_deploy.actions import Fetch
     from orin_deploy.host import Host
     from orin_deploy.intent import catalog

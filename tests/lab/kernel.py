@@ -12,8 +12,8 @@ from tests.lab.commands import sh
 from tests.lab.manifest import Package
 from tests.lab.packages import Apt
 
-# What it takes to mount the root; udev loads all others from the root itself.
-FIRST = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "virtio_rng")
+# What it takes to mount the root and to be reached: udev looks at disks and networks only, see `root`.
+FIRST = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "virtio_rng", "virtio_net")
 
 _INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -29,23 +29,26 @@ exec /bin/busybox switch_root /newroot /lib/systemd/systemd
 
 
 def make(apt: Apt) -> tuple[Package, ...]:
-    """Unpack the kernel below `where.kernel()`: Image, initrd, and the modules for the root."""
-    folder, initrd = where.kernel(), where.kernel() / "initrd"
+    """Unpack the kernel below `where.kernel()`: Image, busybox, and the modules for the root and the initrd."""
+    folder = where.kernel()
     shutil.rmtree(folder, ignore_errors=True)
-    initrd.mkdir(parents=True)
+    folder.mkdir(parents=True)
     kernel, package = apt.download(apt.newest_kernel())
     busybox, box = apt.download("busybox-static")
     sh(("dpkg-deb", "-x", kernel, folder))
     sh(("dpkg-deb", "-x", busybox, folder / "busybox"))
-    modules = next((folder / "lib/modules").iterdir())
+    modules = _modules()
     sh(("depmod", "-b", folder, modules.name))
     image = folder / "boot" / f"vmlinuz-{modules.name}"
     image.rename(folder / "Image")
-    _initrd(folder, initrd, modules)
+    make_initrd()
     return package, box
 
 
-def _initrd(folder: Path, initrd: Path, modules: Path) -> None:
+def make_initrd() -> None:
+    """The initrd, made at every call: it takes less than a second."""
+    folder, initrd, modules = where.kernel(), where.kernel() / "initrd", _modules()
+    shutil.rmtree(initrd, ignore_errors=True)
     for name in ("bin", "lib/modules", "proc", "sys", "dev", "newroot"):
         (initrd / name).mkdir(parents=True)
     box = next(path for path in (folder / "busybox").rglob("bin/busybox"))
@@ -54,12 +57,16 @@ def _initrd(folder: Path, initrd: Path, modules: Path) -> None:
         shutil.copy2(modules / module, initrd / "lib/modules" / f"{number:02}-{PurePosixPath(module).name}")
     (initrd / "init").write_text(_INIT)
     (initrd / "init").chmod(0o755)
-    with (folder / "initrd.cpio").open("wb") as archive:
-        names = "\n".join(str(path.relative_to(initrd)) for path in [initrd, *sorted(initrd.rglob("*"))])
-        subprocess.run(
-            ("cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0"), input=names.encode(), stdout=archive, cwd=initrd,
-            check=True,
-        )  # fmt: skip
+    names = "\n".join(str(path.relative_to(initrd)) for path in [initrd, *sorted(initrd.rglob("*"))])
+    partial = folder / "initrd.partial"
+    with partial.open("wb") as archive:
+        words = ("cpio", "--quiet", "-o", "-H", "newc", "-R", "0:0")
+        subprocess.run(words, input=names.encode(), stdout=archive, cwd=initrd, check=True)
+    partial.rename(folder / "initrd.cpio")
+
+
+def _modules() -> Path:
+    return next((where.kernel() / "lib/modules").iterdir())
 
 
 def in_order(wanted: Iterable[str], dependencies: str) -> tuple[str, ...]:

@@ -9,11 +9,14 @@ from typing import Any
 
 from tests.lab.commands import LabError
 from tests.lab.machine import Board
-from tests.virtual.boards_table import BOARDS
 
 VENV = "/opt/orin-deploy"
+PROGRAM = f"{VENV}/bin/orin-deploy"
 ENGINE = "/opt/engine"
 NAME = "lab"
+TINY = "/opt/tiny.gguf"  # the model with one layer of its thirty: what it says is nonsense, and quick
+_WHEELS = "--find-links /opt/lab/wheels --find-links /opt/given/wheels"
+PIP = f"PYTHONPATH=$(ls -d /opt/lab/wheels/pip-*.whl) {VENV}/bin/python -m pip"
 ENDPOINT = "http://127.0.0.1:8080"
 
 # One thread: two emulated ones that wait for one another at every layer are slower.
@@ -53,25 +56,32 @@ class Thread:
     no_new_privileges: bool
 
 
-def install(board: Board) -> None:
+def installation(board: Board) -> str:
     """As a site without a network does: a virtual environment, wheels from a folder, the engine's archive unpacked."""
-    text = _PROFILE.format(module=BOARDS[board.name].module, board=board.name, engine=ENGINE)
-    pip = "PYTHONPATH=$(ls -d /opt/lab/wheels/pip-*.whl)"
-    board.ssh(
+    text = _PROFILE.format(module=board.table.module, board=board.kind, engine=ENGINE)
+    layers = ",".join(map(str, range(1, 29)))
+    return (
         f"set -e; python3 -m venv --without-pip {VENV}; "
-        f"{pip} {VENV}/bin/python -m pip install -q --no-index --find-links /opt/lab/wheels orin-deploy; "
+        f"{PIP} install -q --no-index {_WHEELS} orin-deploy; "
         f"mkdir -p {ENGINE} /etc/orin-deploy/profiles; "
         f"tar -xf /opt/lab/engine.tar.gz -C {ENGINE} --strip-components=1; "
         f"printf %s {shlex.quote(text)} > /etc/orin-deploy/profiles/{NAME}.yaml; "
-        f"{ENGINE}/llama-quantize --allow-requantize --prune-layers {','.join(map(str, range(1, 29)))} "
-        "/opt/lab/model.gguf /opt/tiny.gguf COPY; sync",
-        timeout=3600,
+        f"{ENGINE}/llama-quantize --allow-requantize --prune-layers {layers} /opt/lab/model.gguf {TINY} COPY; sync"
     )
+
+
+def install(board: Board) -> None:
+    board.ssh(installation(board), timeout=3600)
+
+
+def upgrade(board: Board) -> None:
+    """Only the product's own wheel, over an older one."""
+    board.ssh(f"{PIP} install -q --no-index --no-deps --force-reinstall {_WHEELS} orin-deploy; sync", timeout=1800)
 
 
 def call(board: Board, words: str, timeout: float = 3600) -> Said:
     """`orin-deploy WORDS --json` on the board."""
-    done = board.ssh(f"{VENV}/bin/orin-deploy {words} --json", check=False, timeout=timeout)
+    done = board.ssh(f"{PROGRAM} {words} --json", check=False, timeout=timeout)
     try:
         document = json.loads(done.stdout)
     except ValueError:
@@ -85,6 +95,13 @@ def must(board: Board, words: str, timeout: float = 3600) -> Any:
     if said.code != 0:
         raise LabError(f"orin-deploy {words} ended with {said.code}: {said.error}", said.told[-1500:])
     return said.document
+
+
+def expect_nothing_to_do(board: Board, words: str) -> None:
+    """The same `up` again changes nothing; else the steps that it found are told."""
+    again = must(board, words)
+    found = [f"{step['name']}: {step['why']}" for step in again["plan"]["steps"] if step["actions"]]
+    expect(not again["changed"], f"{words} found something to do: {'; '.join(found)}")
 
 
 def pid(board: Board, unit: str) -> int:

@@ -9,6 +9,9 @@ from typing import Any
 
 NOT_SHOWN = (
     "GPU and CUDA: the engine is built for the CPU alone; GPU clocks, masks and load are files of ours",
+    "a disk that loses what it has not been told to flush: the power cut ends qemu, and the workstation keeps what "
+    "qemu wrote",
+    "udev's rules: to boot sooner it looks at disks and networks alone",
     "speed: everything is emulated, and waits for the workstation",
     "the CPU is a Cortex-A76 (no A78AE in qemu); its features are those of the A78AE as far as the engine uses them",
     "rails, temperatures, fan, memory clock: files of ours, not sensors; the EMC cap's path is not there",
@@ -28,11 +31,14 @@ class Result:
     why: str = ""
 
 
-def document(board: str, results: list[Result], built: dict[str, float], boots: list[float]) -> dict[str, Any]:
+def document(
+    board: str, results: list[Result], built: dict[str, float], boots: list[float], restores: list[float]
+) -> dict[str, Any]:
     return {
         "board": board,
-        "passed": all(result.outcome == "passed" for result in results),
+        "passed": bool(results) and all(result.outcome == "passed" for result in results),
         "boot_seconds": [round(each, 1) for each in boots],
+        "restore_seconds": [round(each, 1) for each in restores],
         "build_seconds": built,
         "checks": [vars(result) for result in results],
         "not_shown": list(NOT_SHOWN),
@@ -40,10 +46,11 @@ def document(board: str, results: list[Result], built: dict[str, float], boots: 
 
 
 def text(told: dict[str, Any]) -> str:
-    lines = [
-        f"The lab on {told['board']}: boots took {', '.join(f'{each:.0f}' for each in told['boot_seconds'])} s",
-        "",
-    ]
+    lines = [f"The lab on {told['board']}: {'passed' if told['passed'] else 'failed'}"]
+    for name, title in (("boot_seconds", "boots"), ("restore_seconds", "restores")):
+        if told[name]:
+            lines.append(f"{len(told[name])} {title}, {min(told[name]):.0f} to {max(told[name]):.0f} s each")
+    lines.append("")
     for check in told["checks"]:
         lines.append(f"{check['outcome']:<8} {check['seconds']:7.0f} s  {check['name']}")
         if check["why"]:

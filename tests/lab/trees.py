@@ -10,9 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lab import where
 from tests.lab.commands import LabError, sh
-from tests.virtual.boards_table import BOARDS, MHZ, Board
+from tests.virtual.boards_table import MHZ, Board
 from tests.virtual.kernel import FLOOR_KHZ, OPP_KHZ
 from tests.virtual.root import identity
 
@@ -39,8 +38,12 @@ def edit(text: str, board: Board, super_modes: bool) -> str:
     top = round(board.cpu_mhz[super_modes] * MHZ)
     for number, cluster in enumerate(board.clusters):
         for cpu in cluster:
-            words = f"\n\t\t\toperating-points-v2 = <&opp{number}>;\n\t\t\tclocks = <&cpuclock{number}>;"
-            text = _replaced(text, rf"(\n\t\tcpu@{cpu:x} \{{)", rf"\g<1>{words}")
+            words = (
+                f"\n\t\t\toperating-points-v2 = <&opp{number}>;\n\t\t\tclocks = <&cpuclock{number}>;"
+                # A CPU that can be slowed when it is hot: with one the kernel makes its folder of thermal zones.
+                "\n\t\t\t#cooling-cells = <2>;"
+            )
+            text = _replaced(text, rf"(\n\t\tcpu@{cpu} \{{)", rf"\g<1>{words}")
     clocks = "".join(_clocks(number, top) for number in range(len(board.clusters)))
     nodes = "".join(_node(name, address) for name, address in NODES)
     end = text.rindex("};")
@@ -59,8 +62,8 @@ def _quoted(strings: Sequence[str]) -> str:
 
 
 def _phandles(text: str) -> dict[int, str]:
-    found = re.findall(r"\n\t\tcpu@([0-9a-f]+) \{\s*phandle = <(0x[0-9a-f]+)>", text)
-    return {int(cpu, 16): phandle for cpu, phandle in found}
+    found = re.findall(r"\n\t\tcpu@(\d+) \{\s*phandle = <(0x[0-9a-f]+)>", text)  # qemu counts them in decimals
+    return {int(cpu): phandle for cpu, phandle in found}
 
 
 def _cpu_map(clusters: tuple[tuple[int, ...], ...], phandles: dict[int, str]) -> str:
@@ -89,10 +92,8 @@ def _node(name: str, address: int | None) -> str:
     return f'\n\t{name} {{ compatible = "orin-deploy,lab";{place} }};\n'
 
 
-def make(name: str, words: Sequence[str]) -> Path:
-    """The compiled tree for a board, from that of the qemu which `words` start."""
-    board = BOARDS[name]
-    folder = where.board(name)
+def make(board: Board, folder: Path, words: Sequence[str]) -> Path:
+    """The compiled tree for a board, in its folder, from that of the qemu which `words` start."""
     folder.mkdir(parents=True, exist_ok=True)
     base, source, tree = folder / "qemu.dtb", folder / "board.dts", folder / "board.dtb"
     machine = [f"{word},dumpdtb={base}" if word.startswith("virt,") else word for word in words]

@@ -29,8 +29,17 @@ def disk() -> Path:
 
 
 def share() -> Path:
-    """What the workstation gives the boards: wheels, the engine, a model, the stub tools. Read-only there."""
+    """What seldom changes of what boards are given: the dependencies' wheels, the engine, a model."""
     return home() / "share"
+
+
+def share_image() -> Path:
+    return home() / "share.img"
+
+
+def product() -> Path:
+    """The folder with the product's own wheel."""
+    return home() / "wheel"
 
 
 def key() -> Path:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from tests.lab import kernel, manifest, report, trees
-from tests.lab.checks import CHECKS
+from orin_deploy.observe.telemetry.sample import Sample
+from tests.lab import cuts, faults, kernel, manifest, report, run, trees
 from tests.lab.commands import LabError
 from tests.lab.guest.board import MOUNTS, board_of
 from tests.lab.report import Result
@@ -56,7 +58,7 @@ _CORE = """
 					}};
 """
 _CPU = """
-		cpu@{number:x} {{
+		cpu@{number} {{
 			phandle = <{handle:#x}>;
 			reg = <{number:#x}>;
 		}};
@@ -81,7 +83,7 @@ def test_a_tree_becomes_the_boards(name: str) -> None:
     assert all(f'"{each}"' in text for each in strings)
     for cpu in board.cpus:
         cluster = next(number for number, cpus in enumerate(board.clusters) if cpu in cpus)
-        assert re.search(rf"cpu@{cpu:x} \{{\s+operating-points-v2 = <&opp{cluster}>;", text)
+        assert re.search(rf"cpu@{cpu} \{{\s+operating-points-v2 = <&opp{cluster}>;", text)
     assert f"opp-hz = /bits/ 64 <{round(board.cpu_mhz[board.super] * 1_000_000)}>" in text
     assert 'compatible = "arm,psci";' in text, "only the root's own strings are replaced"
 
@@ -168,13 +170,39 @@ def test_two_builds_are_told_apart_package_by_package() -> None:
 
 def test_a_report_passes_only_when_every_check_did() -> None:
     good, bad = Result("facts", "passed", 1.0), Result("serve", "failed", 2.0, why="no answer")
-    assert report.document("agx32", [good], {}, [80.0])["passed"]
-    told = report.document("agx32", [good, bad, Result("killed", "not run")], {}, [80.0])
+    assert report.document("agx32", [good], {}, [80.0], [5.0])["passed"]
+    assert not report.document("agx32", [], {}, [], [])["passed"], "nothing that ran has passed"
+    told = report.document("agx32", [good, bad, Result("killed", "not run")], {}, [80.0, 41.2], [])
     assert not told["passed"]
     text = report.text(told)
     assert "no answer" in text
+    assert "2 boots, 41 to 80 s each" in text
+    assert "restores" not in text
     assert all(each in text for each in report.NOT_SHOWN)
 
 
-def test_every_check_says_what_it_shows() -> None:
-    assert all(check.__doc__ for check in CHECKS.values())
+def test_every_check_says_what_it_shows_and_begins_from_a_snapshot_that_is_made() -> None:
+    assert all(check.work.__doc__ for check in run.ALL.values())
+    assert {check.begins for check in run.ALL.values()} <= {"installed", *run.MAKERS}
+    assert set(run.MAKERS.values()) <= run.ALL.keys()
+
+
+def test_checks_run_in_their_order_behind_what_they_begin_from() -> None:
+    everything = list(run.ALL)
+    assert run.chosen([], lambda name: False) == everything
+    assert run.chosen(["killed"], lambda name: False) == ["serve", "killed"]
+    assert run.chosen(["killed"], lambda name: True) == ["killed"]
+    assert run.chosen(["power-cuts", "facts"], lambda name: False) == ["facts", "power cuts"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_power_is_cut_in_every_part_of_up(seed: int) -> None:
+    drawn = cuts.moments(seed, 100.0)
+    assert [int(each // 10) for each in drawn] == list(range(10))
+    assert drawn == cuts.moments(seed, 100.0), "a seed repeats them"
+
+
+def test_what_jtop_must_give_are_fields_of_a_sample() -> None:
+    wanted = json.loads(faults.JTOP_FIELDS.read_text())
+    assert wanted
+    assert set(wanted) <= {field.name for field in fields(Sample)}

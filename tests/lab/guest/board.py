@@ -32,15 +32,16 @@ MOUNTS = (
     ("/sys/class/devfreq", "/sys/class/devfreq"),
     ("/sys/class/hwmon", "/sys/class/hwmon"),
     ("/sys/bus/i2c/devices", "/sys/bus/i2c/devices"),
-    # The kernel has no folder for virtual thermal zones: the class shows them themselves, not links to them.
-    ("/sys/devices/virtual/thermal", "/sys/class/thermal"),
+    ("/sys/devices/virtual/thermal", "/sys/devices/virtual/thermal"),
+    ("/sys/class/thermal", "/sys/class/thermal"),
     ("/sys/kernel/debug", "/sys/kernel/debug"),
 )
 
 TOOLS = {"nvpmodel": "/usr/sbin", "jetson_clocks": "/usr/bin", "tegrastats": "/usr/bin"}
 _TOOL = """#!/usr/bin/python3 -S
 import sys
-sys.path.insert(0, "/opt/lab/source")
+sys.pycache_prefix = "/var/cache/lab"
+sys.path.insert(0, "/opt/given/source")
 from tests.lab.guest.tools import run
 run({tool!r})
 """
