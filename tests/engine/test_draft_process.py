@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +23,9 @@ from orin_deploy.parts.service.unit import DRAFT
 from tests.engine.real_systemd import real_systemd
 from tests.engine.with_draft import plan, quiet, up, with_draft
 from tests.specs import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.engine
-
-
-def until(check: Callable[[], Any], seconds: float = 300) -> Any:
-    """The first true value of `check`."""
-    deadline = time.monotonic() + seconds
-    while not (value := check()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return value
 
 
 @pytest.fixture(scope="module")

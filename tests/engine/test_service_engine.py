@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from orin_deploy.intent.spec import Spec
 from orin_deploy.parts import service
 from orin_deploy.parts.step import Step
 from tests.specs import free_port, make_spec
+from tests.waiting import until
 
 pytestmark = pytest.mark.engine
 
@@ -45,15 +45,6 @@ def up(host: Host, spec: Spec) -> verify.Proof:
     do(host, plan(host, spec))
     verify.await_ready(host, spec, quiet)
     return verify.verify(host, spec, quiet)
-
-
-def until(check: Callable[[], Any], seconds: float = 10) -> Any:
-    """The first true value of `check`."""
-    deadline = time.monotonic() + seconds
-    while not (value := check()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return value
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from orin_deploy.host import Host, processes, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
 from tests.specs import free_port
+from tests.waiting import until
 
 Launch = Callable[..., Path]
 
@@ -35,15 +35,6 @@ while True:
     time.sleep(3600)
 """
 SERVE = "trap 'echo server ends; exit 0' TERM; echo server starts; while :; do sleep 0.05; done"
-
-
-def until(check: Callable[[], Any], seconds: float = 300) -> Any:
-    """The first true value of `check`."""
-    deadline = time.monotonic() + seconds
-    while not (value := check()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
-    return value
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import pytest
 from orin_deploy.errors import OrinError
 from orin_deploy.host import Host, processes, procfs
 from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING, START_MARK
+from tests.waiting import until
 
 Launch = Callable[..., Path]
 
@@ -48,15 +49,6 @@ def launch(tmp_path: Path, host: Host) -> Iterator[Launch]:
 
     yield write
     processes.stop(host, path)
-
-
-def until(check: Callable[[], Any], seconds: float = 300) -> Any:
-    """The first true value of `check`."""
-    deadline = time.monotonic() + seconds
-    while not (value := check()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
-    return value
 
 
 def server(path: Path) -> processes.Running:

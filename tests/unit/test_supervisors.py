@@ -23,6 +23,7 @@ from orin_deploy.host.processes import BACKING_OFF, FAILED, RUNNING
 from orin_deploy.parts import service
 from tests.specs import free_port, make_spec
 from tests.unprivileged import NOBODY, common_folder, unprivileged
+from tests.waiting import until
 
 Launch = Callable[..., Path]
 LISTEN = "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(3600)"
@@ -75,15 +76,6 @@ def launch(host: Host) -> Iterator[Launch]:
     yield start
     for supervisor in filter(processes.is_alive, ran):
         os.kill(supervisor.pid, signal.SIGKILL)
-
-
-def until(check: Callable[[], Any], seconds: float = 300) -> Any:
-    """The first true value of `check`."""
-    deadline = time.monotonic() + seconds
-    while not (value := check()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-    return value
 
 
 def pids(path: Path) -> tuple[int, int]:

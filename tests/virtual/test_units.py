@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from tests.virtual import VirtualJetson
 from tests.virtual.conftest import Make, ask
 from tests.virtual.kernel import Kernel
 from tests.virtual.systemd import alive
+from tests.waiting import until
 
 UNIT = "/etc/systemd/system/sleeper.service"
 
@@ -33,13 +32,6 @@ def sleeper(board: VirtualJetson, cpus: str = "1-3", more: str = "") -> str:
 def main_pid(board: VirtualJetson, unit: str = "sleeper") -> int:
     said = ask(board, "systemctl", "show", unit, "-p", "MainPID,ActiveState").stdout
     return int(said.split("MainPID=")[1].split()[0])
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_start_shows_the_process_with_the_cpus_asked_for(make: Make) -> None:
